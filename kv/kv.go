@@ -1,0 +1,170 @@
+// Package kv is the contract between Liana and an ordered key-value engine.
+//
+// Keys are compared as bytes. A Store holds the state of all shards of a node
+// (or its Raft log); an engine is named only where the process is wired
+// together, so everything above this package runs on the in-memory model as
+// well as on Pebble. The conformance suite in kvtest states the contract as
+// tests; each engine runs it.
+package kv
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that engines return. They are wrapped; test them with errors.Is.
+var (
+	// ErrNotFound is returned by Get and GetDurable when the key is absent.
+	ErrNotFound = errors.New("kv: key not found")
+	// ErrClosed is returned by every call on a store, snapshot, iterator or
+	// batch that was closed, and by calls on a store being closed.
+	ErrClosed = errors.New("kv: closed")
+	// ErrLocked is returned by an engine's Open when another process holds
+	// the directory.
+	ErrLocked = errors.New("kv: directory is in use by another process")
+	// ErrCorruption marks stored bytes that cannot be what was written. The
+	// shard that reads them stops; the process goes on.
+	ErrCorruption = errors.New("kv: corruption")
+)
+
+// Corruptionf returns an error marked with ErrCorruption.
+func Corruptionf(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrCorruption, fmt.Errorf(format, args...))
+}
+
+// Span is the half-open key range [Lower, Upper). A nil Upper means no bound.
+type Span struct {
+	Lower, Upper []byte
+}
+
+// PrefixSpan returns the span of all keys that begin with prefix.
+func PrefixSpan(prefix []byte) Span {
+	upper := append([]byte(nil), prefix...)
+	for i := len(upper) - 1; i >= 0; i-- {
+		if upper[i] != 0xff {
+			upper[i]++
+			return Span{Lower: prefix, Upper: upper[:i+1]}
+		}
+	}
+	return Span{Lower: prefix}
+}
+
+// Reader reads keys. A Store reads its newest committed state at each call; a
+// Snapshot reads one state for its whole life.
+type Reader interface {
+	// Get appends the value of key to dst and returns the extended slice, which
+	// belongs to the caller. An absent key is ErrNotFound and returns dst as it was.
+	Get(dst, key []byte) ([]byte, error)
+	// NewIter returns an unpositioned iterator over span. It reads the state as
+	// of this call, however long it stays open. It must be closed.
+	NewIter(span Span) (Iterator, error)
+}
+
+// Iterator walks the keys of a span in order. The positioning methods report
+// whether the iterator stands on a key; once one reports false, Error says
+// whether that was the end or a fault. An iterator is used by one goroutine.
+type Iterator interface {
+	First() bool
+	Last() bool
+	// SeekGE moves to the first key >= key; SeekLT to the last key < key.
+	SeekGE(key []byte) bool
+	SeekLT(key []byte) bool
+	Next() bool
+	Prev() bool
+	// Key and Value are valid until the next positioning call.
+	Key() []byte
+	Value() ([]byte, error)
+	Error() error
+	Close() error
+}
+
+// Snapshot is a Reader of one state. Snapshots pin what compaction could
+// otherwise drop, so they are closed soon.
+type Snapshot interface {
+	Reader
+	Close() error
+}
+
+// Batch gathers writes that become visible, and durable, together. Later
+// writes of a batch win over earlier ones. A batch is used by one goroutine and
+// its arguments may be reused as soon as a call returns.
+type Batch interface {
+	Set(key, value []byte) error
+	// Merge hands operand to the store's Merger for key.
+	Merge(key, operand []byte) error
+	Delete(key []byte) error
+	DeleteRange(span Span) error
+	// Len is the size of the batch in bytes, Count the number of writes in it.
+	Len() int
+	Count() int
+	// Commit applies the batch atomically. With Sync it returns after the batch
+	// would survive loss of power; with NoSync a crash of the process keeps it
+	// and loss of power may lose it, never out of order with other batches.
+	// A batch is committed once.
+	Commit(sync Durability) error
+	// Close releases the batch; it is needed whether or not Commit was called.
+	Close() error
+}
+
+// Durability says what Commit waits for.
+type Durability bool
+
+// The two durabilities of a commit.
+const (
+	NoSync Durability = false
+	Sync   Durability = true
+)
+
+// Store is an open engine. All methods may be called concurrently.
+type Store interface {
+	Reader
+	NewBatch() Batch
+	NewSnapshot() (Snapshot, error)
+	// GetDurable is Get on the part of the state that loss of power cannot take
+	// (for Pebble: what lies in flushed tables). It never runs ahead of Get.
+	GetDurable(dst, key []byte) ([]byte, error)
+	// Flush makes everything committed so far durable and returns then.
+	Flush() error
+	// Compact rewrites span so that it takes the least space.
+	Compact(span Span) error
+	// EstimateDiskUsage is the size in bytes of the tables that hold span.
+	EstimateDiskUsage(span Span) (uint64, error)
+	Stats() Stats
+	Close() error
+}
+
+// Stats are an engine's figures at one moment, for metrics.
+type Stats struct {
+	DiskBytes          uint64 // live tables and logs
+	MemTableBytes      uint64
+	BlockCacheBytes    int64
+	BlockCacheHits     int64
+	BlockCacheMisses   int64
+	Compactions        int64
+	CompactionDebt     uint64 // bytes
+	Flushes            int64
+	L0Files            int64
+	ReadAmplification  int
+	WriteStalls        int64
+	WALBytesWritten    uint64
+	BytesIn            uint64 // logical bytes written by batches
+	BytesCompacted     uint64
+	BytesFlushed       uint64
+	OpenSnapshots      int
+	TombstoneCount     uint64
+	OldestSnapshotSecs int64
+}
+
+// Merger folds merge operands into values. Both functions are total: bytes they
+// do not understand are an error marked ErrCorruption, never a panic, and they depend on
+// nothing but their arguments. They may not keep or change their arguments.
+type Merger struct {
+	// Name is stored with the data; a store refuses to open under another.
+	Name string
+	// Fold applies operands, oldest first, to base (nil where the key has no
+	// value) and returns the new value.
+	Fold func(key, base []byte, operands [][]byte) ([]byte, error)
+	// Combine joins operands, oldest first, into one operand with the same
+	// effect on every base.
+	Combine func(key []byte, operands [][]byte) ([]byte, error)
+}
