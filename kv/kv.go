@@ -90,7 +90,8 @@ type Snapshot interface {
 // its arguments may be reused as soon as a call returns.
 type Batch interface {
 	Set(key, value []byte) error
-	// Merge hands operand to the store's Merger for key.
+	// Merge hands operand to the store's Merger for key. It is refused when the
+	// store has no Merger or the bytes are no operand to it.
 	Merge(key, operand []byte) error
 	Delete(key []byte) error
 	DeleteRange(span Span) error
@@ -155,12 +156,22 @@ type Stats struct {
 	OldestSnapshotSecs int64
 }
 
-// Merger folds merge operands into values. Both functions are total: bytes they
-// do not understand are an error marked ErrCorruption, never a panic, and they depend on
-// nothing but their arguments. They may not keep or change their arguments.
+// Merger folds merge operands into values. Its functions are total: bytes they
+// do not understand are an error marked ErrCorruption, never a panic. They depend
+// on nothing but their arguments and neither keep nor change them; a result may
+// share memory with an argument. They are called from several goroutines at once.
+//
+// An engine hands values and operands on alike, so they must be told apart by
+// their bytes: IsOperand is true for all that was written with Merge or came
+// from Combine, false for all that Fold returns and for all that is written with
+// Set under a key that is ever merged. Values of keys that are never merged may
+// be any bytes. With that, nothing is added to what is stored.
 type Merger struct {
 	// Name is stored with the data; a store refuses to open under another.
 	Name string
+	// IsOperand tells an operand from a value. It looks at the leading bytes only;
+	// bytes that are neither (empty ones too) are not an operand.
+	IsOperand func(b []byte) bool
 	// Fold applies operands, oldest first, to base (nil where the key has no
 	// value) and returns the new value.
 	Fold func(key, base []byte, operands [][]byte) ([]byte, error)
