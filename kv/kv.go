@@ -8,6 +8,7 @@
 package kv
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 )
@@ -25,6 +26,28 @@ var (
 	// ErrCorruption marks stored bytes that cannot be what was written. The
 	// shard that reads them stops; the process goes on.
 	ErrCorruption = errors.New("kv: corruption")
+	// ErrTooLarge is returned by the writing methods of a Batch when a key is
+	// longer than MaxKeySize or the batch would pass MaxBatchSize. The batch is as
+	// it was before the call.
+	ErrTooLarge = errors.New("kv: too large")
+	// ErrCommitted is returned by a Batch that is written to or committed after
+	// its Commit.
+	ErrCommitted = errors.New("kv: batch was committed already")
+	// ErrNotOperand is returned by Batch.Merge for bytes that are no operand to
+	// the store's Merger, and for all bytes when the store has none.
+	ErrNotOperand = errors.New("kv: not a merge operand")
+)
+
+// Limits of every engine, in bytes.
+const (
+	// MaxKeySize bounds a key. It gives "no upper bound" a last key, and engines
+	// compare whole keys at every step of a read. Liana's longest keys are those
+	// of free-form counters.
+	MaxKeySize = 2 << 10
+	// MaxBatchSize bounds Len of a batch, and with it every value. It lies well
+	// above what a group of log entries can carry and below the 4 GiB at which
+	// an engine's batch format ends.
+	MaxBatchSize = 512 << 20
 )
 
 // Corruptionf returns an error marked with ErrCorruption.
@@ -32,9 +55,15 @@ func Corruptionf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrCorruption, fmt.Errorf(format, args...))
 }
 
-// Span is the half-open key range [Lower, Upper). A nil Upper means no bound.
+// Span is the half-open key range [Lower, Upper). A nil Upper means no bound. A
+// span with Lower >= Upper is empty, and an empty span is legal everywhere.
 type Span struct {
 	Lower, Upper []byte
+}
+
+// Empty reports whether no key lies in the span.
+func (s Span) Empty() bool {
+	return s.Upper != nil && bytes.Compare(s.Lower, s.Upper) >= 0
 }
 
 // PrefixSpan returns the span of all keys that begin with prefix.
@@ -63,15 +92,22 @@ type Reader interface {
 // Iterator walks the keys of a span in order. The positioning methods report
 // whether the iterator stands on a key; once one reports false, Error says
 // whether that was the end or a fault. An iterator is used by one goroutine.
+//
+// A store being closed ends its iterators: they report false, ErrClosed. They
+// must still be closed; Store.Close waits for that, since Key and Value may lie
+// in the engine's own memory.
 type Iterator interface {
 	First() bool
 	Last() bool
 	// SeekGE moves to the first key >= key; SeekLT to the last key < key.
 	SeekGE(key []byte) bool
 	SeekLT(key []byte) bool
+	// Next and Prev move by one key. On an iterator that stands on no key they
+	// report false.
 	Next() bool
 	Prev() bool
-	// Key and Value are valid until the next positioning call.
+	// Key and Value are valid until the next positioning call or Close, and only
+	// while the iterator stands on a key.
 	Key() []byte
 	Value() ([]byte, error)
 	Error() error
@@ -86,12 +122,13 @@ type Snapshot interface {
 }
 
 // Batch gathers writes that become visible, and durable, together. Later
-// writes of a batch win over earlier ones. A batch is used by one goroutine and
-// its arguments may be reused as soon as a call returns.
+// writes of a batch win over earlier ones: a DeleteRange removes what the batch
+// set before it and not what it sets after it. A batch is used by one goroutine
+// and its arguments may be reused as soon as a call returns.
 type Batch interface {
 	Set(key, value []byte) error
-	// Merge hands operand to the store's Merger for key. It is refused when the
-	// store has no Merger or the bytes are no operand to it.
+	// Merge hands operand to the store's Merger for key; see ErrNotOperand. Bytes
+	// that Fold cannot read are found by the reader of the key, not here.
 	Merge(key, operand []byte) error
 	Delete(key []byte) error
 	DeleteRange(span Span) error
@@ -121,16 +158,23 @@ type Store interface {
 	Reader
 	NewBatch() Batch
 	NewSnapshot() (Snapshot, error)
-	// GetDurable is Get on the part of the state that loss of power cannot take
-	// (for Pebble: what lies in flushed tables). It never runs ahead of Get.
+	// GetDurable is Get on a state that loss of power cannot take: the state at
+	// some moment in the past, whole batches, never ahead of Get. It is a lower
+	// bound (Pebble: what lies in flushed tables; a synced batch is durable in the
+	// log and may not show yet). After a Flush it shows at least what the Flush
+	// covered.
 	GetDurable(dst, key []byte) ([]byte, error)
 	// Flush makes everything committed so far durable and returns then.
 	Flush() error
-	// Compact rewrites span so that it takes the least space.
+	// Compact rewrites span so that it takes the least space; it takes as long as
+	// reading and writing all tables that overlap span.
 	Compact(span Span) error
 	// EstimateDiskUsage is the size in bytes of the tables that hold span.
 	EstimateDiskUsage(span Span) (uint64, error)
+	// Stats are the engine's figures now; zero after Close.
 	Stats() Stats
+	// Close ends the store's iterators and snapshots and releases the directory.
+	// It does not Flush. A second Close returns ErrClosed.
 	Close() error
 }
 
@@ -154,6 +198,9 @@ type Stats struct {
 	OpenSnapshots      int
 	TombstoneCount     uint64
 	OldestSnapshotSecs int64
+	OpenIterators      int64
+	DiskFreeBytes      uint64 // left on the store's file system; 0 = not known
+	BackgroundErrors   int64  // failed flushes and compactions since Open
 }
 
 // Merger folds merge operands into values. Its functions are total: bytes they
