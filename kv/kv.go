@@ -1,6 +1,6 @@
 // Package kv is the contract between Liana and an ordered key-value engine.
 //
-// Keys are compared as bytes. A Store holds the state of all shards of a node
+// Keys have 1 to MaxKeySize bytes and are compared as bytes. A Store holds the state of all shards of a node
 // (or its Raft log); an engine is named only where the process is wired
 // together, so everything above this package runs on the in-memory model as
 // well as on Pebble. The conformance suite in kvtest states the contract as
@@ -30,6 +30,9 @@ var (
 	// longer than MaxKeySize or the batch would pass MaxBatchSize. The batch is as
 	// it was before the call.
 	ErrTooLarge = errors.New("kv: too large")
+	// ErrEmptyKey is returned by the writing methods of a Batch for a key of no
+	// bytes. Reading one is legal: it is absent.
+	ErrEmptyKey = errors.New("kv: empty key")
 	// ErrCommitted is returned by a Batch that is written to or committed after
 	// its Commit.
 	ErrCommitted = errors.New("kv: batch was committed already")

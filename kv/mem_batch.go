@@ -37,6 +37,8 @@ func (b *memBatch) add(kind memOpKind, key, value []byte) error {
 		return ErrClosed
 	case b.committed:
 		return ErrCommitted
+	case len(key) == 0 && kind != opDeleteRange:
+		return ErrEmptyKey
 	case len(key) > MaxKeySize:
 		return fmt.Errorf("%w: key of %d bytes, limit %d", ErrTooLarge, len(key), MaxKeySize)
 	case len(value) > MaxBatchSize-b.size-len(key):
@@ -55,6 +57,9 @@ func (b *memBatch) Set(key, value []byte) error {
 }
 
 func (b *memBatch) Merge(key, operand []byte) error {
+	if b.closed {
+		return ErrClosed
+	}
 	if b.m.merger == nil || !b.m.merger.IsOperand(operand) {
 		return fmt.Errorf("%w: merge %x", ErrNotOperand, key)
 	}

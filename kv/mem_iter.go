@@ -93,45 +93,52 @@ func (it *memIter) ascend(from []byte, orEqual bool) bool {
 		if !orEqual && bytes.Equal(row.key, from) {
 			return true
 		}
-		it.row = row
-		it.valid = it.span.Upper == nil || bytes.Compare(row.key, it.span.Upper) < 0
+		it.land(row)
 		return false
 	})
 	return it.valid
 }
 
-// descend moves to the last row of the span with key < before; nil is no bound.
+// land stands on row if it lies in the span.
+func (it *memIter) land(row memRow) {
+	it.row = row
+	it.valid = bytes.Compare(row.key, it.span.Lower) >= 0 &&
+		(it.span.Upper == nil || bytes.Compare(row.key, it.span.Upper) < 0)
+}
+
+// descend moves to the last row of the span with key < before.
 func (it *memIter) descend(before []byte) bool {
-	if before == nil || it.span.Upper != nil && bytes.Compare(it.span.Upper, before) < 0 {
+	if it.span.Upper != nil && bytes.Compare(it.span.Upper, before) < 0 {
 		before = it.span.Upper
 	}
-	visit := func(row memRow) bool {
-		if before != nil && bytes.Equal(row.key, before) {
+	it.tree.DescendLessOrEqual(memRow{key: before}, func(row memRow) bool {
+		if bytes.Equal(row.key, before) {
 			return true
 		}
-		it.row = row
-		it.valid = bytes.Compare(row.key, it.span.Lower) >= 0
+		it.land(row)
 		return false
-	}
-	if before == nil {
-		it.tree.Descend(visit)
-	} else {
-		it.tree.DescendLessOrEqual(memRow{key: before}, visit)
-	}
+	})
 	return it.valid
 }
 
 func (it *memIter) First() bool { return it.ready() && it.ascend(it.span.Lower, true) }
-func (it *memIter) Last() bool  { return it.ready() && it.descend(nil) }
+
+func (it *memIter) Last() bool {
+	if !it.ready() {
+		return false
+	}
+	if it.span.Upper != nil {
+		return it.descend(it.span.Upper)
+	}
+	if row, ok := it.tree.Max(); ok {
+		it.land(row)
+	}
+	return it.valid
+}
 
 func (it *memIter) SeekGE(key []byte) bool { return it.ready() && it.ascend(key, true) }
 
-func (it *memIter) SeekLT(key []byte) bool {
-	if key == nil {
-		key = []byte{}
-	}
-	return it.ready() && it.descend(key)
-}
+func (it *memIter) SeekLT(key []byte) bool { return it.ready() && it.descend(key) }
 
 func (it *memIter) Next() bool {
 	was := it.valid
