@@ -1,0 +1,76 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+)
+
+// Errors of Propose, Tick and Confirm. They are wrapped with the shard's
+// number; test them with errors.Is.
+var (
+	// ErrNotLeader: this replica does not lead, or its term is not open yet.
+	// Nothing was proposed; retry at the leader.
+	ErrNotLeader = errors.New("not the leader")
+	// ErrBusy: the queue is full. Nothing was proposed; retry later.
+	ErrBusy = errors.New("too many proposals waiting")
+	// ErrTooLarge: the command is over MaxCommand bytes, or empty. Nothing was
+	// proposed; a retry fails in the same way.
+	ErrTooLarge = errors.New("command size out of bounds")
+	// ErrStopped: the shard is closed. Nothing was proposed; retry elsewhere.
+	ErrStopped = errors.New("stopped")
+	// ErrFault: the shard has failed on this node (its own error is wrapped
+	// too). Nothing was proposed; retry elsewhere.
+	ErrFault = errors.New("failed on this node")
+	// ErrOutcomeUnknown: the command went into a log entry and then its fate
+	// was lost: leadership lost, a failing log, a closing shard, or the
+	// context's end (wrapped). It may take effect later. Retry only what is
+	// idempotent or carries a request id.
+	ErrOutcomeUnknown = errors.New("outcome unknown")
+)
+
+// Errors of OpenNode and StartShard.
+var (
+	// ErrForeign: a store carries no stamp or that of another node, so it does
+	// not belong with the other two.
+	ErrForeign = errors.New("store does not belong to this node")
+	// ErrLogLost: the log lacks entries that the state or the group's founding
+	// prove were there. The replica must not vote again.
+	ErrLogLost = errors.New("the log has lost entries")
+	// ErrNotReplicated: a snapshot was to be sent or received, which needs
+	// replication; this node runs one-voter groups only.
+	ErrNotReplicated = errors.New("replication is not enabled on this node")
+)
+
+// proposalError says what an error of Raft means for a proposed command: safe
+// to retry where Raft certainly did not append it, unknown otherwise.
+func proposalError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrFault), errors.Is(err, ErrOutcomeUnknown), errors.Is(err, ErrNotLeader):
+		return err
+	case errors.Is(err, raft.ErrNotLeader),
+		errors.Is(err, raft.ErrEnqueueTimeout),
+		errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return fmt.Errorf("%w: %w", ErrNotLeader, err)
+	default:
+		// ErrLeadershipLost, ErrRaftShutdown, ErrAbortedByRestore and errors
+		// of StoreLogs: the entry may be in the log of a later leader.
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+}
+
+// confirmError says what an error of VerifyLeader means to a reader.
+func confirmError(err error) error {
+	switch {
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, raft.ErrRaftShutdown):
+		return ErrStopped
+	default:
+		return fmt.Errorf("%w: %w", ErrNotLeader, err)
+	}
+}

@@ -1,0 +1,211 @@
+package shard
+
+import (
+	"fmt"
+	"io"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/lianadb/liana/kv"
+)
+
+// cutPolicy says when what was applied is written to the state store. It is
+// the one place for write-back: today a cut follows every batch Raft hands
+// over, so that an answer is given only for what readers can see.
+type cutPolicy struct {
+	entries int // a cut is due once so many entries were applied since the last
+}
+
+func (c cutPolicy) due(pending int) bool { return pending >= c.entries }
+
+var cutEveryBatch = cutPolicy{entries: 1}
+
+// fsm stands between Raft and the machine. It implements raft.BatchingFSM and
+// handles configurations itself: with batching, Raft would not hand them to a
+// raft.ConfigurationStore.
+type fsm struct {
+	shard   uint32
+	store   kv.Store
+	machine Machine
+	policy  cutPolicy
+	fault   *fault
+
+	mu sync.Mutex // held while the machine is called
+	// applied is the position of the working set. Invariant: durable ≤ cut ≤
+	// applied, and equal to cut once a batch was handled under cutEveryBatch.
+	applied position
+	pending int // entries applied since the last cut
+	leading bool
+
+	cut     atomic.Pointer[position]
+	reached atomic.Uint64 // applied.index, for Status
+	entries atomic.Uint64 // entries applied since the start
+}
+
+var _ raft.BatchingFSM = (*fsm)(nil)
+
+// response is what Raft carries from ApplyBatch to the proposal's future.
+type response struct {
+	results []any
+	term    uint64
+	now     int64
+	err     error
+}
+
+func newFSM(shard uint32, store kv.Store, m Machine, f *fault) (*fsm, error) {
+	p, err := readPosition(store.Get, shard)
+	if err != nil {
+		return nil, err
+	}
+	s := &fsm{shard: shard, store: store, machine: m, policy: cutEveryBatch, fault: f, applied: p}
+	s.cut.Store(&p)
+	s.reached.Store(p.index)
+	return s, nil
+}
+
+// ApplyBatch applies entries in order, cuts and publishes. Entries at or below
+// applied were applied before a restart and are skipped. After a fault nothing
+// is applied any more, and applied does not move: a restart begins there.
+func (s *fsm) ApplyBatch(logs []*raft.Log) []any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	responses := make([]any, len(logs))
+	if err := s.applyAll(logs, responses); err != nil {
+		s.fault.set(err)
+		s.applied, s.pending = *s.cut.Load(), 0
+		for i := range responses {
+			responses[i] = response{err: fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)}
+		}
+	}
+	return responses
+}
+
+func (s *fsm) applyAll(logs []*raft.Log, responses []any) (err error) {
+	if err := s.fault.get(); err != nil {
+		return err
+	}
+	defer s.recoverBug(&err)
+	for i, log := range logs {
+		if log.Index <= s.applied.index {
+			continue
+		}
+		responses[i], err = s.applyLog(log)
+		if err != nil {
+			return fmt.Errorf("shard %d: entry %d: %w", s.shard, log.Index, err)
+		}
+		s.pending++
+		s.entries.Add(1)
+	}
+	if s.pending > 0 && s.policy.due(s.pending) {
+		return s.cutNow()
+	}
+	return nil
+}
+
+// recoverBug turns a panic of the machine into a fault of this shard: the
+// other shards of the process go on.
+func (s *fsm) recoverBug(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("shard %d: bug in the state machine: %v\n%s", s.shard, p, debug.Stack())
+	}
+}
+
+func (s *fsm) applyLog(log *raft.Log) (response, error) {
+	next := s.applied
+	next.index, next.term = log.Index, log.Term
+	var results []any
+	switch log.Type {
+	case raft.LogConfiguration:
+		c, err := decodeConfiguration(log.Data)
+		if err != nil {
+			return response{}, err
+		}
+		next.configuration, next.configurationIndex = c, log.Index
+	case raft.LogCommand:
+		e, err := decodeEntry(log.Data)
+		if err != nil {
+			return response{}, err
+		}
+		next.moveClocks(log.Term, e)
+		results, err = s.machine.Apply(Entry{
+			Index: log.Index, Term: log.Term, Now: next.now, Elapsed: next.elapsed, Commands: e.commands,
+		})
+		if err != nil {
+			return response{}, err
+		}
+		if len(results) != len(e.commands) {
+			return response{}, fmt.Errorf("bug in the state machine: %d results for %d commands", len(results), len(e.commands))
+		}
+	default:
+		return response{}, kv.Corruptionf("entry of type %v", log.Type)
+	}
+	s.applied = next
+	s.reached.Store(next.index)
+	return response{results: results, term: log.Term, now: next.now}, nil
+}
+
+// moveClocks moves log time and dedupe clock to an entry. Both only grow. The
+// dedupe clock takes no notice of an entry stamped in another term than it was
+// appended in: its time in term was counted from another base.
+func (p *position) moveClocks(term uint64, e logEntry) {
+	p.now = max(p.now, e.wall)
+	switch {
+	case e.kind == kindOpenTerm:
+		p.termBase = p.elapsed
+	case e.term == term:
+		p.elapsed = max(p.elapsed, min(p.termBase+e.inTerm, maxMicroseconds))
+	}
+}
+
+// cutNow writes the working set and the applied row in one batch, unsynced,
+// and publishes it.
+func (s *fsm) cutNow() error {
+	b := s.store.NewBatch()
+	defer b.Close()
+	if err := s.machine.Cut(b); err != nil {
+		return fmt.Errorf("shard %d: cut at entry %d: %w", s.shard, s.applied.index, err)
+	}
+	if err := b.Set(stateRowKey(stateApplied, s.shard), s.applied.encode()); err != nil {
+		return fmt.Errorf("shard %d: applied row %d: %w", s.shard, s.applied.index, err)
+	}
+	if err := b.Commit(kv.NoSync); err != nil {
+		return fmt.Errorf("shard %d: commit of entry %d: %w", s.shard, s.applied.index, err)
+	}
+	s.pending = 0
+	at := s.applied
+	s.cut.Store(&at)
+	s.machine.Publish(at.index)
+	return nil
+}
+
+// lead tells the machine, once each time, that this replica leads or not.
+func (s *fsm) lead(leading bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leading == leading {
+		return
+	}
+	s.leading = leading
+	var err error
+	func() {
+		defer s.recoverBug(&err)
+		s.machine.Lead(leading)
+	}()
+	if err != nil {
+		s.fault.set(err)
+	}
+}
+
+// Apply applies one entry. Raft calls ApplyBatch instead.
+func (s *fsm) Apply(log *raft.Log) any { return s.ApplyBatch([]*raft.Log{log})[0] }
+
+// Snapshot has nothing to capture: the state is stored already.
+func (s *fsm) Snapshot() (raft.FSMSnapshot, error) { return nothingToPersist{}, nil }
+
+// Restore would take over a received snapshot.
+func (s *fsm) Restore(r io.ReadCloser) error {
+	return fmt.Errorf("shard %d: restore: %w", s.shard, ErrNotReplicated)
+}

@@ -1,0 +1,135 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+)
+
+// fault holds the first error that stopped a shard on this node.
+type fault struct {
+	once sync.Once
+	ch   chan struct{} // closed when the shard has failed
+	err  error         // set before ch is closed
+}
+
+func newFault() *fault { return &fault{ch: make(chan struct{})} }
+
+func (f *fault) set(err error) {
+	f.once.Do(func() {
+		f.err = err
+		close(f.ch)
+	})
+}
+
+// get returns the error that stopped the shard, nil while it runs.
+func (f *fault) get() error {
+	select {
+	case <-f.ch:
+		return f.err
+	default:
+		return nil
+	}
+}
+
+// guard keeps errors of the stores away from Raft, which would end the process
+// (a failed read, a term not saved) or go on with a wrong view of its log (a
+// failed append). A call that fails marks the shard failed and never returns:
+// it is parked until the shard shuts down, and then its goroutine, always one
+// of Raft's own, ends by way of its deferred functions.
+//
+// While the shard starts, errors are returned: Raft has no goroutine yet, and
+// StartShard hands the error (or Raft's panic) to its caller.
+type guard struct {
+	fault   *fault
+	release <-chan struct{} // closed when the shard shuts down
+	hung    time.Duration   // a StoreLogs that takes longer fails the shard
+	started atomic.Bool
+}
+
+// pass returns an error only where Raft may see it.
+func (g *guard) pass(err error) error {
+	if !g.started.Load() || errors.Is(err, raft.ErrLogNotFound) || errors.Is(err, raftboltdb.ErrKeyNotFound) {
+		return err
+	}
+	if err != nil {
+		g.fault.set(err)
+	}
+	if g.fault.get() == nil {
+		return nil
+	}
+	<-g.release
+	runtime.Goexit()
+	return nil
+}
+
+// guardedLog is the raft.LogStore that Raft sees.
+type guardedLog struct {
+	*logStore
+	*guard
+}
+
+func (l guardedLog) GetLog(index uint64, log *raft.Log) error {
+	err := l.logStore.GetLog(index, log)
+	if err == raft.ErrLogNotFound {
+		return err // as it is: Raft compares with ==
+	}
+	return l.pass(err)
+}
+
+func (l guardedLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
+
+func (l guardedLog) StoreLogs(logs []*raft.Log) error {
+	timer := time.AfterFunc(l.hung, func() {
+		l.guard.fault.set(fmt.Errorf("shard %d: log: storing %d entries takes longer than %v", l.shard, len(logs), l.hung))
+	})
+	defer timer.Stop()
+	return l.pass(l.logStore.StoreLogs(logs))
+}
+
+func (l guardedLog) DeleteRange(min, max uint64) error {
+	return l.pass(l.logStore.DeleteRange(min, max))
+}
+
+// guardedStable is the raft.StableStore that Raft sees: the replica's keys in
+// the node's bolt file. A key not there is an error with the text "not found",
+// which Raft compares.
+type guardedStable struct {
+	bolt   *raftboltdb.BoltStore
+	prefix string
+	shard  uint32
+	*guard
+}
+
+var _ raft.StableStore = guardedStable{}
+
+func (s guardedStable) key(k []byte) []byte { return append([]byte(s.prefix), k...) }
+
+func (s guardedStable) wrap(k []byte, err error) error {
+	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
+		err = fmt.Errorf("shard %d: stable store: %s: %w", s.shard, k, err)
+	}
+	return s.pass(err)
+}
+
+func (s guardedStable) Set(k, v []byte) error { return s.wrap(k, s.bolt.Set(s.key(k), v)) }
+
+func (s guardedStable) Get(k []byte) ([]byte, error) {
+	v, err := s.bolt.Get(s.key(k))
+	return v, s.wrap(k, err)
+}
+
+func (s guardedStable) SetUint64(k []byte, v uint64) error {
+	return s.wrap(k, s.bolt.SetUint64(s.key(k), v))
+}
+
+func (s guardedStable) GetUint64(k []byte) (uint64, error) {
+	v, err := s.bolt.GetUint64(s.key(k))
+	return v, s.wrap(k, err)
+}

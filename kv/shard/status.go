@@ -1,0 +1,70 @@
+package shard
+
+import "github.com/hashicorp/raft"
+
+// Status is a shard's state at one moment, for health and metrics. The
+// positions are read one after the other, so under load they need not agree.
+type Status struct {
+	Shard   uint32
+	Replica string // replica id: node id and random number
+	Leader  string // replica id of the known leader, "" if unknown
+
+	Leading bool // this replica leads and its term is open
+	Term    uint64
+
+	Durable, Cut, Applied, Commit uint64
+	FirstLog, LastLog             uint64
+	LogBytes                      int64 // estimate
+	Now                           int64 // log time at Cut, µs since 1970
+
+	Waiting  int    // proposals not in an entry yet
+	Slots    int    // proposals not answered yet
+	Refused  uint64 // proposals refused with ErrBusy
+	Entries  uint64 // entries proposed by this replica
+	Commands uint64 // commands in them
+	Replayed uint64 // entries applied since the start, of any leader
+	Rounds   uint64 // rounds of Confirm
+
+	Fault error // why the shard stopped on this node, nil while it runs
+}
+
+// ID returns the shard's number.
+func (s *Shard) ID() uint32 { return s.id }
+
+// Fault returns why the shard stopped on this node, nil while it runs.
+func (s *Shard) Fault() error { return s.fault.get() }
+
+// Status returns the shard's state.
+func (s *Shard) Status() Status {
+	st := Status{
+		Shard: s.id, Replica: s.replica,
+		Leading:  s.proposer.openTerm.Load() != 0,
+		Term:     s.raft.CurrentTerm(),
+		Commit:   s.raft.CommitIndex(),
+		LogBytes: s.log.bytes(),
+		Entries:  s.proposer.sent.Load(),
+		Commands: s.proposer.gathered.Load(),
+		Replayed: s.fsm.entries.Load(),
+		Rounds:   s.confirm.rounds.Load(),
+		Fault:    s.fault.get(),
+	}
+	var leader raft.ServerID
+	_, leader = s.raft.LeaderWithID()
+	st.Leader = string(leader)
+	// A store that fails here fails its next write too; the figure stays 0.
+	durable, _ := readPosition(s.node.cfg.State.GetDurable, s.id)
+	cut := s.fsm.cut.Load()
+	st.Durable, st.Cut, st.Now = durable.index, cut.index, cut.now
+	st.Applied = s.fsm.reached.Load()
+	st.FirstLog, st.LastLog = s.log.bounds()
+	s.queue.mu.Lock()
+	st.Waiting, st.Slots, st.Refused = s.queue.waiting, s.queue.slots, s.queue.refused
+	s.queue.mu.Unlock()
+	return st
+}
+
+func (l *logStore) bytes() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.size.end - l.size.begin
+}
