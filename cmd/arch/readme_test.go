@@ -1,0 +1,175 @@
+package arch
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// step is one command of the README's tour.
+type step struct {
+	line    int    // in README.md
+	command string // as it is pasted
+	shows   string // what the README says the output holds; empty: nothing
+}
+
+// tourMark stands on the line before each block of commands of the tour. A
+// command's remark "# → text" says what its output holds.
+const tourMark = "<!-- tour -->"
+
+// readTour extracts the commands of the tour.
+func readTour(readme string) ([]step, error) {
+	const before, fence, inside = 0, 1, 2
+	var steps []step
+	state := before
+	for i, line := range strings.Split(readme, "\n") {
+		switch state {
+		case before:
+			if line == tourMark {
+				state = fence
+			}
+		case fence:
+			if line != "```sh" {
+				return nil, fmt.Errorf("README.md:%d: %q after the mark of the tour, want ```sh", i+1, line)
+			}
+			state = inside
+		case inside:
+			if line == "```" {
+				state = before
+				continue
+			}
+			command, remark, _ := strings.Cut(line, "# → ")
+			if command = strings.TrimSpace(command); command != "" && !strings.HasPrefix(command, "#") {
+				steps = append(steps, step{i + 1, command, strings.TrimSpace(remark)})
+			}
+		}
+	}
+	if state != before {
+		return nil, errors.New("README.md: a block of the tour does not end")
+	}
+	return steps, nil
+}
+
+func TestReadTour(t *testing.T) {
+	got, err := readTour("text\n```sh\nno part of it\n```\n" + tourMark + "\n```sh\n# a remark\nbin/a b   # → c d\n\nbin/e\n```\n")
+	want := []step{{8, "bin/a b", "c d"}, {10, "bin/e", ""}}
+	if err != nil || len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+	for _, bad := range []string{tourMark + "\n```go\n```", tourMark + "\n```sh\nbin/a"} {
+		if steps, err := readTour(bad); err == nil {
+			t.Errorf("%q gives %v, want an error", bad, steps)
+		}
+	}
+}
+
+// TestReadmeTour executes the tour, line by line, against a server with a new
+// data directory. It needs the binaries of `make build`.
+func TestReadmeTour(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, err := readTour(string(readme))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(steps) < 10 {
+		t.Fatalf("the tour has %d commands, want at least 10", len(steps))
+	}
+	if os.Getenv("LIANA_TOUR") == "" {
+		t.Skipf("%d commands found; `make tour` executes them", len(steps))
+	}
+	// Not t.Context(): that one ends before the server was asked to stop.
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	t.Cleanup(cancel)
+	bin, err := filepath.Abs(filepath.Join(root, "bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	addr := startServer(ctx, t, filepath.Join(bin, "lianad"), dir)
+	standIn(t, dir, filepath.Join(bin, "liana"), addr)
+	for _, s := range steps {
+		runStep(ctx, t, dir, s)
+	}
+}
+
+// runStep executes one command as a shell would on a paste.
+func runStep(ctx context.Context, t *testing.T, dir string, s step) {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, "sh", "-c", s.command)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	t.Logf("$ %s\n%s", s.command, out)
+	if err != nil {
+		t.Errorf("README.md:%d: %s: %v\n%s", s.line, s.command, err, out)
+	} else if !strings.Contains(string(out), s.shows) {
+		t.Errorf("README.md:%d: %s: printed\n%swant %q in it", s.line, s.command, out, s.shows)
+	}
+}
+
+// standIn puts a bin/liana into dir that talks to addr, so that the commands run
+// as written although the server has another port than the README's.
+func standIn(t *testing.T, dir, liana, addr string) {
+	t.Helper()
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf("#!/bin/sh\nexec '%s' --addr %s \"$@\"\n", liana, addr)
+	if err := os.WriteFile(filepath.Join(dir, "bin", "liana"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var grpcAddr = regexp.MustCompile(`\bgrpc=(\S+)`)
+
+// startServer starts a server on free ports, waits until it is ready and returns
+// its gRPC address. At the end of the test it is stopped the way an operator
+// does, and must end well.
+func startServer(ctx context.Context, t *testing.T, lianad, dir string) string {
+	t.Helper()
+	const free = "127.0.0.1:0"
+	cmd := exec.CommandContext(ctx, lianad, "start", "--data-dir", filepath.Join(dir, "data"),
+		"--grpc-addr", free, "--http-addr", free, "--resp-addr", free, "--peer-addr", free)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stdout)
+	addr := ""
+	for addr == "" && lines.Scan() {
+		if m := grpcAddr.FindStringSubmatch(lines.Text()); m != nil {
+			addr = m[1]
+		}
+	}
+	t.Cleanup(func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
+		}
+		for lines.Scan() { // so that the server is never blocked on its output
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("lianad: %v\n%s", err, &stderr)
+		}
+	})
+	if addr == "" {
+		t.Fatal("lianad ended before it was ready")
+	}
+	return addr
+}
