@@ -1,0 +1,221 @@
+package edgelist
+
+// Stats is what Check found of a list.
+type Stats struct {
+	Tree      bool   // the list is in tree form
+	Count     uint64 // edges
+	Version   uint64
+	WithProps uint64 // edges that have properties
+	Pages     int    // the head included
+	Bytes     int    // of all pages, as they would be written whole now
+	Trees     [2]TreeStats
+	// The largest page of its kind.
+	MaxPageBytes, MaxLeafEntries, MaxBranchEntries int
+}
+
+// TreeStats is the shape of one order's tree.
+type TreeStats struct {
+	Height           int // branch levels above the leaves
+	Leaves, Branches int
+}
+
+// Check reads a whole list and proves that it is sound: the order of entries
+// and their bounds by separators, subtree counts and the count, the same edges
+// in both trees, the totals of properties, page sizes, and that pages, which
+// lists every stored page of the list (with or without its head), names those in use
+// and no others. A nil pages skips the last. What is wrong is an error marked
+// ErrCorrupt. The time is O(n log n), the memory that of the page numbers.
+func Check(src Source, pages func() ([]PageID, error)) (Stats, error) {
+	l, err := Open(src)
+	if err != nil {
+		return Stats{}, err
+	}
+	c := checker{list: l, used: make(map[PageID]bool)}
+	c.stats.Count, c.stats.Version = l.Count(), l.Version()
+	if err := c.page(PageID{}, l.head); err != nil {
+		return c.stats, err
+	}
+	if l.head.tree == nil {
+		err = c.packed()
+	} else {
+		err = c.trees()
+	}
+	if err == nil && pages != nil {
+		err = c.orphans(pages)
+	}
+	return c.stats, err
+}
+
+type checker struct {
+	list      *List
+	used      map[PageID]bool
+	stats     Stats
+	propBytes uint64
+}
+
+// page proves what holds for each page alone.
+func (c *checker) page(id PageID, p *Page) error {
+	if c.used[id] {
+		return corruptf("page %s is used twice", id)
+	}
+	c.used[id] = true
+	c.stats.Pages++
+	if p.kind == kindTree {
+		c.stats.Bytes += len(p.tree.append(nil))
+		return nil
+	}
+	rows := p.appendRows(nil)
+	size := len(appendPage(nil, p.kind, 0, p.version, rows))
+	c.stats.Bytes += size
+	c.stats.MaxPageBytes = max(c.stats.MaxPageBytes, size)
+	blob := 0
+	for i := range rows {
+		blob += len(rows[i].props)
+		o := p.kind.order()
+		if i > 0 && o.compare(rows[i-1].key(o), rows[i].key(o)) >= 0 {
+			return corruptf("page %s: entries %d and %d are out of order", id, i-1, i)
+		}
+	}
+	largest := &c.stats.MaxLeafEntries
+	if p.kind.branch() {
+		largest = &c.stats.MaxBranchEntries
+	}
+	*largest = max(*largest, len(rows))
+	switch {
+	case len(rows) != p.live || blob != p.blob:
+		return corruptf("page %s: %d entries and %d bytes of properties, %d and %d were counted", id, len(rows), blob, p.live, p.blob)
+	case size > maxPageBytes:
+		return corruptf("page %s: %d bytes, at most %d", id, size, maxPageBytes)
+	case size > p.sizeBound():
+		return corruptf("page %s: %d bytes, over its bound of %d", id, size, p.sizeBound())
+	}
+	return nil
+}
+
+func (c *checker) packed() error {
+	var r row
+	for cur := c.list.head.first(); cur.next(&r); {
+		if len(r.props) > 0 {
+			c.stats.WithProps++
+		}
+	}
+	return nil
+}
+
+func (c *checker) trees() error {
+	t := c.list.head.tree
+	c.stats.Tree = true
+	for o := range t.roots {
+		root := t.roots[o]
+		c.stats.Trees[o].Height = int(root.height)
+		n, err := c.subtree(Order(o), root.no, root.height, minKey(), nil)
+		if err != nil {
+			return err
+		}
+		if n != t.count {
+			return corruptf("%s tree has %d edges, the head counts %d", Order(o), n, t.count)
+		}
+	}
+	if c.stats.WithProps != t.withProps || c.propBytes != t.propBytes {
+		return corruptf("%d edges have %d bytes of properties, the head says %d and %d",
+			c.stats.WithProps, c.propBytes, t.withProps, t.propBytes)
+	}
+	return c.same()
+}
+
+// subtree proves one page and all below it: each key k has lower <= k, and
+// k < upper when there is one. It returns the number of edges.
+func (c *checker) subtree(o Order, no uint32, level uint8, lower Key, upper *Key) (uint64, error) {
+	p, err := c.list.node(o, no, level)
+	if err != nil {
+		return 0, err
+	}
+	id := PageID{Order: o, No: no}
+	if uint64(no) >= c.list.head.tree.next {
+		return 0, corruptf("page %s: the head gives out %d next", id, c.list.head.tree.next)
+	}
+	if err := c.page(id, p); err != nil {
+		return 0, err
+	}
+	rows := p.appendRows(nil)
+	for i := range rows {
+		k := rows[i].key(o)
+		if o.compare(k, lower) < 0 || upper != nil && o.compare(k, *upper) >= 0 {
+			return 0, corruptf("page %s: entry %d (id %d, time %d) is outside of its separators", id, i, k.ID, k.Time)
+		}
+	}
+	if level == 0 {
+		return uint64(len(rows)), c.leaf(o, rows)
+	}
+	c.stats.Trees[o].Branches++
+	if len(rows) == 0 || o.compare(rows[0].key(o), lower) != 0 {
+		return 0, corruptf("page %s: the first separator is not the branch's own", id)
+	}
+	var total uint64
+	for i := range rows {
+		bound := upper
+		if i+1 < len(rows) {
+			k := rows[i+1].key(o)
+			bound = &k
+		}
+		n, err := c.subtree(o, rows[i].child, level-1, rows[i].key(o), bound)
+		if err != nil {
+			return 0, err
+		}
+		if n != rows[i].count {
+			return 0, corruptf("page %s: child %d has %d edges, %d were counted", id, rows[i].child, n, rows[i].count)
+		}
+		total += n
+	}
+	return total, nil
+}
+
+func (c *checker) leaf(o Order, rows []row) error {
+	c.stats.Trees[o].Leaves++
+	for i := range rows {
+		if n := len(rows[i].props); n > 0 {
+			c.stats.WithProps++
+			c.propBytes += uint64(n)
+		}
+	}
+	return nil
+}
+
+// same proves that both trees hold the same edges. They hold equally many, and
+// within a tree no two are the same, so it is enough to find each edge of one
+// in the other.
+func (c *checker) same() error {
+	it := c.list.Iter(Query{})
+	for it.Next() {
+		e := it.Edge()
+		k := Key{Time: e.Time, ID: e.Peer}
+		leaf, err := c.list.leaf(ByTime, k)
+		if err != nil {
+			return err
+		}
+		if _, ok := leaf.get(leaf.find(k)); !ok {
+			return corruptf("edge to %d at %d is in the by-id tree only", e.Peer, e.Time)
+		}
+	}
+	return it.Err()
+}
+
+func (c *checker) orphans(pages func() ([]PageID, error)) error {
+	ids, err := pages()
+	if err != nil {
+		return err
+	}
+	seen := 0
+	for _, id := range ids {
+		if !c.used[id] {
+			return corruptf("page %s belongs to no tree", id)
+		}
+		if id != (PageID{}) {
+			seen++
+		}
+	}
+	if want := len(c.used) - 1; seen != want {
+		return corruptf("%d tree pages are in use, %d were listed", want, seen)
+	}
+	return nil
+}

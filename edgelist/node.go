@@ -1,0 +1,300 @@
+package edgelist
+
+import "math"
+
+// step is one page on the way from a root to a leaf.
+type step struct {
+	no    uint32
+	page  *Page
+	sep   Key  // of the page's entry in the branch above
+	first bool // the page is the first of its level
+	last  bool // the page is the last of its level
+}
+
+// bias says where a page that must be split is cut. Lists mostly grow at one end,
+// by time or by ids that ascend: there the full side is left nearly full, as
+// nothing will be added to it.
+type bias uint8
+
+const (
+	even        bias = iota
+	append9to1       // grows at its end: the left part keeps nine tenths
+	prepend1to9      // grows at its start
+)
+
+// descend fills w.path with the pages from the root of order o to the leaf of k
+// and returns k's place there.
+func (w *Writer) descend(o Order, k Key) (place, error) {
+	root := w.head.tree.roots[o]
+	p, err := w.node(o, root.no, root.height)
+	w.path = append(w.path[:0], step{no: root.no, page: p, first: true, last: true})
+	for level := root.height; level > 0 && err == nil; level-- {
+		above := w.path[len(w.path)-1]
+		var r row
+		c := p.after(k)
+		last := c.bi == p.n && c.di == len(p.deltas)
+		if !c.prev(&r) {
+			return place{}, corruptf("%s branch at height %d has no child for id %d, time %d", o, level, k.ID, k.Time)
+		}
+		p, err = w.node(o, r.child, level-1)
+		w.path = append(w.path, step{
+			no: r.child, page: p, sep: r.key(o),
+			first: above.first && c.bi == 0 && c.di == 0,
+			last:  above.last && last,
+		})
+	}
+	if err != nil {
+		return place{}, err
+	}
+	return p.find(k), nil
+}
+
+// change applies do, which adds d entries at a place, to the leaf at the end of
+// w.path, and brings counts, fills and heights above it in order.
+func (w *Writer) change(o Order, at place, d int, do func(p *Page)) error {
+	depth := len(w.path) - 1
+	leaf := w.owned(o, depth)
+	cut := even
+	switch s := &w.path[depth]; {
+	case s.last && at.bi == leaf.n && at.di == len(leaf.deltas):
+		cut = append9to1
+	case s.first && at.bi == 0 && at.di == 0:
+		cut = prepend1to9
+	}
+	blob := leaf.blob
+	do(leaf)
+	shrunk := d < 0 || leaf.blob < blob
+	for i := depth; i > 0; i-- {
+		if err := w.settle(o, i, d, cut, shrunk); err != nil {
+			return err
+		}
+	}
+	return w.settleRoot(o, cut)
+}
+
+// owned makes the page at a depth of w.path changeable.
+func (w *Writer) owned(o Order, depth int) *Page {
+	s := &w.path[depth]
+	s.page = w.own(PageID{Order: o, No: s.no}, s.page)
+	return s.page
+}
+
+// settle counts a change of d edges below the page at a depth in the branch
+// above it, and splits or fills up the page.
+func (w *Writer) settle(o Order, depth, d int, cut bias, shrunk bool) error {
+	s := &w.path[depth]
+	level := uint8(len(w.path) - 1 - depth)
+	switch {
+	case w.over(s.page):
+		w.rows = s.page.appendRows(w.rows[:0])
+		parts := w.partition(s.page.kind, w.rows, cut)
+		return w.replace(o, depth, s.sep, level, []uint32{s.no}, parts)
+	case shrunk && w.under(s.page):
+		return w.refill(o, depth, level)
+	case d == 0:
+		return nil
+	}
+	parent := w.owned(o, depth-1)
+	at := parent.find(s.sep)
+	r, ok := parent.get(at)
+	if !ok {
+		return corruptf("%s branch %d lost its child %d", o, w.path[depth-1].no, s.no)
+	}
+	r.count += uint64(d)
+	parent.put(at, r)
+	return nil
+}
+
+// settleRoot splits a root that is over its bounds, and drops a root branch
+// with one child.
+func (w *Writer) settleRoot(o Order, cut bias) error {
+	s := &w.path[0]
+	r := &w.ownHead().tree.roots[o]
+	if w.over(s.page) {
+		w.rows = s.page.appendRows(w.rows[:0])
+		top, err := w.store(o, r.height, minKey(), []uint32{s.no}, w.partition(s.page.kind, w.rows, cut))
+		if err != nil {
+			return err
+		}
+		return w.raise(o, top)
+	}
+	for p := s.page; r.height > 0 && p.live == 1; {
+		var child row
+		c := p.first()
+		c.next(&child)
+		w.remove(PageID{Order: o, No: r.no})
+		r.no, r.height = child.child, r.height-1
+		var err error
+		if p, err = w.node(o, r.no, r.height); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// under says that a page is below a quarter of its bounds and should be merged
+// with a neighbour.
+func (w *Writer) under(p *Page) bool {
+	if p.kind.branch() {
+		return p.live < max(2, w.opt.Branch/4)
+	}
+	return p.live < max(1, w.opt.SplitEntries/4) && p.sizeBound() < w.opt.MaxPageBytes/4
+}
+
+// refill merges the page at a depth with a neighbour, or evens the two out when
+// they do not fit in three quarters of a page.
+func (w *Writer) refill(o Order, depth int, level uint8) error {
+	s := &w.path[depth]
+	parent := w.owned(o, depth-1)
+	var left, right row
+	c := parent.after(s.sep)
+	if !c.prev(&right) {
+		return corruptf("%s branch %d lost its child %d", o, w.path[depth-1].no, s.no)
+	}
+	if !c.prev(&left) {
+		left = right
+		c = parent.after(s.sep)
+		if !c.next(&right) {
+			return corruptf("%s branch %d has one child", o, w.path[depth-1].no)
+		}
+	}
+	lp, err := w.node(o, left.child, level)
+	if err != nil {
+		return err
+	}
+	rp, err := w.node(o, right.child, level)
+	if err != nil {
+		return err
+	}
+	w.rows = rp.appendRows(lp.appendRows(w.rows[:0]))
+	sep := right.key(o)
+	parent.drop(parent.find(sep), sep)
+	parts := [][]row{w.rows}
+	if !w.fits(lp.kind, w.rows, 3, 4) {
+		parts = w.partition(lp.kind, w.rows, even)
+	}
+	return w.replace(o, depth, left.key(o), level, []uint32{left.child, right.child}, parts)
+}
+
+// replace stores parts in place of the pages nos, and as the children of the
+// branch above depth. The first part keeps the separator; the branch has no
+// entries any more for the other pages.
+func (w *Writer) replace(o Order, depth int, sep Key, level uint8, nos []uint32, parts [][]row) error {
+	children, err := w.store(o, level, sep, nos, parts)
+	if err != nil {
+		return err
+	}
+	parent := w.owned(o, depth-1)
+	for _, r := range children {
+		parent.put(parent.find(r.key(o)), r)
+	}
+	return nil
+}
+
+// store writes parts as pages of a level, to the pages nos first and to new
+// ones then, and removes pages left over. It returns the branch entries.
+func (w *Writer) store(o Order, level uint8, sep Key, nos []uint32, parts [][]row) ([]row, error) {
+	k := nodeKind(o, level)
+	children := make([]row, 0, len(parts))
+	for i, part := range parts {
+		no, err := w.number(o, nos, i)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			sep = part[0].key(o)
+		}
+		if _, err := w.rewrite(PageID{Order: o, No: no}, k, part); err != nil {
+			return nil, err
+		}
+		r := row{id: sep.ID, time: sep.Time, child: no, count: uint64(len(part))}
+		if k.branch() {
+			r.count = 0
+			for j := range part {
+				r.count += part[j].count
+			}
+		}
+		children = append(children, r)
+	}
+	for _, no := range nos[min(len(parts), len(nos)):] {
+		w.remove(PageID{Order: o, No: no})
+	}
+	return children, nil
+}
+
+// number returns nos[i] or a new page number.
+func (w *Writer) number(o Order, nos []uint32, i int) (uint32, error) {
+	if i < len(nos) {
+		return nos[i], nil
+	}
+	t := w.ownHead().tree
+	if t.next > math.MaxUint32 {
+		return 0, ErrFull
+	}
+	no := uint32(t.next)
+	t.next++
+	if w.slots[PageID{Order: o, No: no}] == nil {
+		w.keep(PageID{Order: o, No: no}, &slot{born: true})
+	}
+	return no, nil
+}
+
+// fits says whether rows keep to num/den of a page's bounds.
+func (w *Writer) fits(k kind, rows []row, num, den int) bool {
+	if k.branch() {
+		return len(rows)*den <= w.opt.Branch*num
+	}
+	size := sizeBound(k, len(rows), propsLen(rows))
+	return len(rows)*den <= w.opt.SplitEntries*num && size*den <= w.opt.MaxPageBytes*num
+}
+
+// partition cuts rows into parts that each fit a page: one when they do, two by
+// weight when that is enough, else as many as it takes.
+func (w *Writer) partition(k kind, rows []row, cut bias) [][]row {
+	if w.fits(k, rows, 1, 1) {
+		return [][]row{rows}
+	}
+	if i := w.cutAt(k, rows, cut); w.fits(k, rows[:i], 1, 1) && w.fits(k, rows[i:], 1, 1) {
+		return [][]row{rows[:i], rows[i:]}
+	}
+	var parts [][]row
+	from, blob := 0, 0
+	for i := range rows {
+		blob += len(rows[i].props)
+		if w.overs(k, i+1-from, blob) {
+			parts = append(parts, rows[from:i])
+			from, blob = i, len(rows[i].props)
+		}
+	}
+	return append(parts, rows[from:])
+}
+
+// cutAt returns the row at which the bias cuts. A row weighs its share of a
+// page's entries and its share of a page's bytes.
+func (w *Writer) cutAt(k kind, rows []row, cut bias) int {
+	weigh := func(r *row) int {
+		if k.branch() {
+			return 1
+		}
+		return w.opt.MaxPageBytes + w.opt.SplitEntries*(leafRow+propsRow+len(r.props))
+	}
+	total := 0
+	for i := range rows {
+		total += weigh(&rows[i])
+	}
+	goal := total / 2
+	switch cut {
+	case append9to1:
+		goal = total / 10 * 9
+	case prepend1to9:
+		goal = total / 10
+	}
+	sum := 0
+	for i := range rows {
+		sum += weigh(&rows[i])
+		if sum >= goal {
+			return min(max(i+1, 1), len(rows)-1)
+		}
+	}
+	return len(rows) - 1
+}
