@@ -157,7 +157,7 @@ func TestCodeKeepsTheRules(t *testing.T) {
 // deterministic files for randomness and the order of maps.
 func (c *checked) checkUses(file *ast.File) {
 	name := path.Join(c.name, filepath.Base(c.fset.Position(file.Pos()).Filename))
-	function := ""
+	function, sorted := "", map[*ast.RangeStmt]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncDecl:
@@ -169,14 +169,33 @@ func (c *checked) checkUses(file *ast.File) {
 			if ok && c.used(id) == "panic" && !isAssertion(n) && panics[function] == "" {
 				c.find(n, `panic: return an error, or, for what only a bug can cause, panic("bug: …")`)
 			}
+		case *ast.BlockStmt:
+			c.markSorted(n.List, sorted)
 		case *ast.RangeStmt:
 			_, overMap := c.info.Types[n.X].Type.Underlying().(*types.Map)
-			if overMap && isDeterministic(name) && !c.remarked(file, n, "any order:") {
-				c.find(n, `range over a map: sort first, or say why it does not matter: "// any order: …"`)
+			if overMap && isDeterministic(name) && !sorted[n] && !c.remarked(file, n, "any order:") {
+				c.find(n, `range over a map: sort, or say why it does not matter: "// any order: …"`)
 			}
 		}
 		return true
 	})
+}
+
+// markSorted finds the ranges whose next statement sorts: what they collected has
+// one order again.
+func (c *checked) markSorted(list []ast.Stmt, sorted map[*ast.RangeStmt]bool) {
+	for i, stmt := range list[:max(0, len(list)-1)] {
+		loop, ok := stmt.(*ast.RangeStmt)
+		next, isExpr := list[i+1].(*ast.ExprStmt)
+		if !ok || !isExpr {
+			continue
+		}
+		if call, ok := next.X.(*ast.CallExpr); ok {
+			if sel, ok := call.Fun.(*ast.SelectorExpr); ok && strings.HasPrefix(c.used(sel.Sel), "slices.Sort") {
+				sorted[loop] = true
+			}
+		}
+	}
 }
 
 func (c *checked) checkName(id *ast.Ident, file string) {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 )
@@ -69,6 +70,11 @@ func ranges() (sum int) {
 	for _, n := range numbers {
 		sum += n
 	}
+	var keys []string
+	for key := range table {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
 	// any order: a sum
 	for _, n := range table {
 		sum += n
