@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"testing"
@@ -121,4 +122,41 @@ func (r *rig) dump() string {
 		out = fmt.Appendf(out, "%x = %x\n", it.Key(), v)
 	}
 	return string(out)
+}
+
+// check proves the store whole; prefix rows aside, all rows are counter rows.
+func (r *rig) check() {
+	r.t.Helper()
+	for _, err := range r.faults() {
+		r.t.Error(err)
+	}
+}
+
+func (r *rig) faults() (faults []error) {
+	r.t.Helper()
+	report := func(err error) { faults = append(faults, err) }
+	for slot := r.cfg.FirstSlot; slot < r.cfg.EndSlot; slot++ {
+		if err := CheckSlot(r.cfg, r.store, slot, report); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	it, err := r.store.NewIter(kv.Span{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		slot := binary.BigEndian.Uint16(it.Key())
+		if bytes.HasPrefix(it.Key(), testPrefix(nil, slot)) {
+			continue
+		}
+		v, err := it.Value()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if err := CheckRow(r.cfg, r.store, slot, it.Key(), v, report); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return faults
 }
