@@ -1,0 +1,264 @@
+package graph
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/lianadb/liana/edgelist"
+	"github.com/lianadb/liana/kv"
+)
+
+// mutateResult answers a mutate command. waits holds, for each shard that keeps an
+// inverse of one of the mutations, the last position given on the stream to
+// it: a BOTH write waits for these, whether or not it changed anything (RULES B4).
+type mutateResult struct {
+	outcomes []Outcome
+	waits    []streamPosition
+}
+
+type streamPosition struct {
+	to  uint32
+	pos uint64
+}
+
+func (r *mutateResult) wait(to uint32, pos uint64) {
+	if pos == 0 {
+		return
+	}
+	for i := range r.waits {
+		if r.waits[i].to == to {
+			r.waits[i].pos = max(r.waits[i].pos, pos)
+			return
+		}
+	}
+	r.waits = append(r.waits, streamPosition{to, pos})
+}
+
+// fact returns the list that holds the edge src -> dst itself, inverse the one
+// that mirrors it. Both ends of a symmetric type have it in their OUT lists.
+func (d *EdgeTypeDef) fact(src uint64) ListKey {
+	return ListKey{Vertex: Vertex{d.From, src}, Type: d.ID, Dir: Out}
+}
+
+func (d *EdgeTypeDef) inverse(dst uint64) ListKey {
+	l := ListKey{Vertex: Vertex{d.To, dst}, Type: d.ID, Dir: In}
+	if d.Symmetric {
+		l.Dir = Out
+	}
+	return l
+}
+
+func (m *Machine) applyMutate(body []byte) (*mutateResult, error) {
+	d := decoder{b: body}
+	n := d.count()
+	res := &mutateResult{outcomes: make([]Outcome, 0, n)}
+	for i := 0; i < n && d.err == nil; i++ {
+		mu := d.mutation()
+		if d.err != nil {
+			break
+		}
+		out, err := m.mutate(&mu, res)
+		if err != nil {
+			return nil, err
+		}
+		res.outcomes = append(res.outcomes, out)
+	}
+	return res, d.done()
+}
+
+// mutate changes the fact and sends its inverse on its way.
+func (m *Machine) mutate(mu *Mutation, res *mutateResult) (Outcome, error) {
+	def, ok := m.schema.EdgeTypeByID(mu.Type)
+	if !ok {
+		return Failed, nil
+	}
+	fact := def.fact(mu.Src)
+	if !m.owns(SlotOf(fact.Vertex)) {
+		return Failed, nil
+	}
+	l, err := m.open(fact)
+	if err != nil {
+		return 0, err
+	}
+	if mu.Time == 0 {
+		mu.Time = m.entry.Now
+	}
+	inverse := def.inverse(mu.Dst)
+	to := m.cfg.Owner(SlotOf(inverse.Vertex))
+	out, rec, err := m.change(l, mu)
+	if err != nil {
+		return 0, fmt.Errorf("list %v: %w", fact, err)
+	}
+	if out == Changed {
+		rec.pos, rec.peer, rec.list = m.record(l, rec), mu.Src, inverse
+		if to == m.cfg.ID {
+			err = m.mirror(&rec)
+		} else {
+			m.outStream(to).send(&rec)
+		}
+	}
+	if to != m.cfg.ID {
+		if s, ok := (*m.streams.Load())[to]; ok {
+			res.wait(to, s.last)
+		}
+	}
+	return out, err
+}
+
+// change applies mu to the list of its source.
+func (m *Machine) change(l *openList, mu *Mutation) (Outcome, record, error) {
+	props := bytes.Clone(mu.Props)
+	rec := record{peer: mu.Dst, time: mu.Time, props: props}
+	e := edgelist.Edge{Peer: mu.Dst, Time: mu.Time, Props: props}
+	switch mu.Op {
+	case OpAdd:
+		rec.kind = recAdd
+		ok, err := l.w.Insert(e)
+		return changedIf(ok), rec, err
+	case OpDelete:
+		rec.kind = recDelete
+		old, ok, err := l.w.Delete(mu.Dst)
+		rec.time, rec.props = old.Time, nil
+		return changedIf(ok), rec, err
+	default:
+		rec.kind = recUpdate
+		old, ok, err := l.w.Get(mu.Dst)
+		if err != nil || !ok {
+			return Missing, rec, err
+		}
+		if old.Time == e.Time && bytes.Equal(old.Props, e.Props) {
+			return Unchanged, rec, nil
+		}
+		rec.oldTime = old.Time
+		_, ok, err = l.w.Update(e)
+		return changedIf(ok), rec, err
+	}
+}
+
+func changedIf(ok bool) Outcome {
+	if ok {
+		return Changed
+	}
+	return Unchanged
+}
+
+// record numbers a change of l and notes it in the change log.
+func (m *Machine) record(l *openList, rec record) uint64 {
+	rec.list = l.key
+	rec.pos = m.next(SlotOf(l.key.Vertex))
+	rec.prev = l.w.Version()
+	l.w.SetVersion(rec.pos)
+	m.changes.add(&rec)
+	return rec.pos
+}
+
+// mirror applies to an inverse list what rec says of its fact. Deliveries come
+// once and in order, so the list always is as the record expects; were it not,
+// the record still decides.
+func (m *Machine) mirror(rec *record) error {
+	l, err := m.open(rec.list)
+	if err != nil {
+		return err
+	}
+	// The record's slices belong to the log entry; the list keeps its own.
+	e := edgelist.Edge{Peer: rec.peer, Time: rec.time, Props: bytes.Clone(rec.props)}
+	var grown int64
+	switch rec.kind {
+	case recAdd, recUpdate:
+		grown, err = put(l.w, e)
+	case recDelete:
+		var ok bool
+		if _, ok, err = l.w.Delete(rec.peer); ok {
+			grown = -1
+		}
+	default:
+		return kv.Corruptionf("record kind %d for an inverse list", rec.kind)
+	}
+	if err != nil {
+		return fmt.Errorf("list %v: %w", rec.list, err)
+	}
+	mirrored := *rec
+	mirrored.props = e.Props
+	m.record(l, mirrored)
+	if grown == 0 || rec.list.Dir != In {
+		return nil
+	}
+	return m.derive(l, rec.peer, grown)
+}
+
+// put makes e the list's edge to its peer, and tells by how much the list grew.
+func put(w *edgelist.Writer, e edgelist.Edge) (int64, error) {
+	ok, err := w.Insert(e)
+	if err != nil || ok {
+		return 1, err
+	}
+	_, _, err = w.Update(e)
+	return 0, err
+}
+
+// derivedSums gathers what an entry adds to derived counters, in the order in
+// which they are first met.
+type derivedSums struct {
+	order []CounterRef
+	sums  map[CounterRef]int64
+}
+
+func (d *derivedSums) add(c CounterRef, delta int64) {
+	if _, ok := d.sums[c]; !ok {
+		d.order = append(d.order, c)
+	}
+	d.sums[c] += delta
+}
+
+// derive follows the growth of the IN list l, by an edge from peer, into the
+// counters that are derived from it. Lists are read as the operations before
+// this one in the entry left them (RULES C4).
+func (m *Machine) derive(l *openList, peer uint64, grown int64) error {
+	for _, d := range m.schema.sumsOf[l.key.Type] {
+		owners, err := m.open(ListKey{Vertex: l.key.Vertex, Type: d.Over, Dir: In})
+		if err != nil {
+			return err
+		}
+		it := owners.w.Iter(edgelist.Query{Order: edgelist.ByID})
+		for it.Next() {
+			m.derived.add(CounterRef{Vertex: Vertex{d.Vertex, it.Edge().Peer}, Metric: d.Metric}, grown)
+		}
+		if err := it.Err(); err != nil {
+			return fmt.Errorf("list %v: %w", owners.key, err)
+		}
+	}
+	for _, d := range m.schema.sumsOver[l.key.Type] {
+		counted, err := m.open(ListKey{Vertex: l.key.Vertex, Type: d.Sum, Dir: In})
+		if err != nil {
+			return err
+		}
+		if n := int64(counted.w.Count()); n > 0 {
+			m.derived.add(CounterRef{Vertex: Vertex{d.Vertex, peer}, Metric: d.Metric}, grown*n)
+		}
+	}
+	return nil
+}
+
+// flushDerived sends what the entry added to derived counters.
+func (m *Machine) flushDerived() error {
+	for _, c := range m.derived.order {
+		delta := m.derived.sums[c]
+		if delta == 0 {
+			continue
+		}
+		rec := record{kind: recDerived, list: ListKey{Vertex: c.Vertex}, metric: c.Metric, value: delta}
+		to := m.cfg.Owner(SlotOf(c.Vertex))
+		if to == m.cfg.ID {
+			if err := m.applyDerived(&rec); err != nil {
+				return err
+			}
+			continue
+		}
+		m.pos++ // the record's number on its stream; no list of this shard changed
+		rec.pos = m.pos
+		m.outStream(to).send(&rec)
+	}
+	m.derived.order = m.derived.order[:0]
+	clear(m.derived.sums)
+	return nil
+}

@@ -1,0 +1,250 @@
+package graph
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lianadb/liana/kv"
+	"github.com/lianadb/liana/kv/counter"
+	"github.com/lianadb/liana/kv/shard"
+)
+
+// ErrIDTooOld: the request id tells its own time, which lies before the dedupe
+// window; nothing was changed.
+var ErrIDTooOld = errors.New("request_id is older than the window of 10 minutes, nothing was changed")
+
+// IncrBy adds to counters, each for itself, in their order. With a requestID a
+// repeated call within ten minutes applies once and gets the first answers.
+// An error means that nothing was changed.
+func (g *Graph) IncrBy(ctx context.Context, ins []Increment, requestID string) ([]IncrResult, string, error) {
+	if err := g.checkIncrements(ins, requestID); err != nil {
+		return nil, "", err
+	}
+	if g.cfg.Admit != nil {
+		if err := g.cfg.Admit(false); err != nil {
+			return nil, "", err
+		}
+	}
+	results := make([]IncrResult, len(ins))
+	t := token{timeline: g.cfg.Timeline}
+	parts := g.splitIncrements(ins, requestID)
+	for i := range parts {
+		p := &parts[i]
+		s, err := g.shards[p.shard].running()
+		if err == nil {
+			p.p, err = s.ProposeAsync(p.cmd.encode(), shard.Client)
+		}
+		p.err = err
+	}
+	for i := range parts {
+		p := &parts[i]
+		var res any
+		if p.err == nil {
+			res, p.err = p.p.Wait(ctx)
+		}
+		for j, o := range p.cmd.ordinals {
+			if p.err != nil {
+				results[o] = IncrResult{Err: p.err}
+				continue
+			}
+			results[o] = incrResult(res.(*incrementResult).items[j])
+			slot := ins[o].Counter.Slot()
+			t.see(slot, g.lastChange(slot))
+		}
+	}
+	return results, t.encode(), nil
+}
+
+type incrementPart struct {
+	shard uint8
+	cmd   increments
+	p     *shard.Proposal
+	err   error
+}
+
+func (g *Graph) splitIncrements(ins []Increment, requestID string) []incrementPart {
+	var parts []incrementPart
+	index := [MaxShards]int{}
+	for i := range ins {
+		own := g.owner[ins[i].Counter.Slot()]
+		if index[own] == 0 {
+			parts = append(parts, incrementPart{shard: own, cmd: increments{requestID: requestID}})
+			index[own] = len(parts)
+		}
+		c := &parts[index[own]-1].cmd
+		c.items = append(c.items, ins[i])
+		c.ordinals = append(c.ordinals, uint32(i))
+	}
+	return parts
+}
+
+func (g *Graph) checkIncrements(ins []Increment, requestID string) error {
+	if err := checkBatch("increments", len(ins)); err != nil {
+		return err
+	}
+	if len(requestID) > MaxRequestID {
+		return invalid("request_id", fmt.Sprintf("at most %d bytes", MaxRequestID), "%d bytes", len(requestID))
+	}
+	s, now := g.Schema(), g.now()
+	for i := range ins {
+		in := &ins[i]
+		field := fmt.Sprintf("increments[%d]", i)
+		if err := g.checkCounter(s, field+".counter", &in.Counter, true); err != nil {
+			return err
+		}
+		if in.HasMin && in.HasMax && in.Min > in.Max {
+			return invalid(field+".max", "at least min", "%d, below %d", in.Max, in.Min)
+		}
+		if in.ExpireAt < 0 || in.ExpireAt > 0 && in.ExpireAt <= now {
+			return invalid(field+".expire_at", "0 (never) or a time to come, in microseconds", "%d", in.ExpireAt)
+		}
+	}
+	return nil
+}
+
+// incrResult turns the machine's outcome into the caller's answer.
+func incrResult(r counter.Result) IncrResult {
+	out := IncrResult{Value: r.Value, Changed: r.Outcome == counter.Applied}
+	out.Err = outcomeError(r.Outcome)
+	return out
+}
+
+func outcomeError(o counter.Outcome) error {
+	switch o {
+	case counter.Applied, counter.Capped:
+		return nil
+	case counter.Overflow:
+		return ErrOverflow
+	case counter.ExpirePast:
+		return invalid("expire_at", "a time to come, in microseconds", "it has passed")
+	case counter.DedupeFull:
+		return ErrDedupeFull
+	case counter.IDReused:
+		return ErrRequestIDReused
+	case counter.IDTooOld:
+		return ErrIDTooOld
+	}
+	return fmt.Errorf("the shard does not know the metric or does not own the counter: %w", shard.ErrNotLeader)
+}
+
+// GetCounters reads counters.
+func (g *Graph) GetCounters(ctx context.Context, ro ReadOptions, refs []CounterRef) ([]CounterValue, string, error) {
+	if err := checkBatch("counters", len(refs)); err != nil {
+		return nil, "", err
+	}
+	r, err := g.newReading(ro, "")
+	if err != nil {
+		return nil, "", err
+	}
+	defer r.close()
+	s := g.Schema()
+	out := make([]CounterValue, len(refs))
+	for i := range refs {
+		if err := g.checkCounter(s, fmt.Sprintf("counters[%d]", i), &refs[i], false); err != nil {
+			return nil, "", err
+		}
+		if out[i], err = r.counter(ctx, refs[i]); err != nil {
+			return nil, "", err
+		}
+	}
+	return out, r.out.encode(), nil
+}
+
+// counter reads one counter. One that is past its time by the clock here, though
+// not yet by log time, is first brought to expire: were it only hidden, it would come
+// back under a leader whose clock is behind (RULES E3).
+func (r *reading) counter(ctx context.Context, c CounterRef) (CounterValue, error) {
+	for tries := 0; ; tries++ {
+		v, err := r.at(ctx, c.Slot())
+		if err != nil {
+			return CounterValue{}, err
+		}
+		val, err := v.counter(&c)
+		if err != nil || val.ExpireAt == 0 || val.ExpireAt > r.g.now() || tries == 2 {
+			return val, err
+		}
+		s, err := r.g.member(c.Slot()).running()
+		if err != nil {
+			return CounterValue{}, err
+		}
+		if err := s.Tick(ctx); err != nil {
+			return CounterValue{}, err
+		}
+		r.drop(r.g.owner[c.Slot()])
+	}
+}
+
+// counter reads a counter as the view shows it at its log time.
+func (v *view) counter(c *CounterRef) (CounterValue, error) {
+	out := CounterValue{Counter: *c}
+	ref := c.ref()
+	b, err := v.snap.Get(nil, ref.Row)
+	if errors.Is(err, kv.ErrNotFound) {
+		return out, nil
+	}
+	if err != nil {
+		return out, fmt.Errorf("shard %d: %v: %w", v.m.cfg.ID, ref, err)
+	}
+	row, err := counter.ParseRow(b)
+	if err != nil {
+		return out, v.m.failed(fmt.Errorf("shard %d: %v: %w", v.m.cfg.ID, ref, err))
+	}
+	got := row.Get(ref.Field, v.now)
+	out.Value, out.Exists, out.ExpireAt = got.Value, got.Exists, got.ExpireAt
+	return out, nil
+}
+
+// SetCounter gives a counter a value and an expiry (µs; 0: none).
+func (g *Graph) SetCounter(ctx context.Context, c CounterRef, value, expireAt int64) (string, error) {
+	if err := g.checkCounter(g.Schema(), "counter", &c, true); err != nil {
+		return "", err
+	}
+	if expireAt < 0 || expireAt > 0 && expireAt <= g.now() {
+		return "", invalid("expire_at", "0 (never) or a time to come, in microseconds", "%d", expireAt)
+	}
+	res, err := g.counterCommand(ctx, &c, false, encodeSetCounter(&c, value, expireAt))
+	if err != nil {
+		return "", err
+	}
+	out := res.(setResult).outcome
+	if out == counter.Capped {
+		return "", invalid("value", "the metric's min to max", "%d", value)
+	}
+	return g.counterToken(&c), outcomeError(out)
+}
+
+// DeleteCounter removes a counter, and tells whether it was there.
+func (g *Graph) DeleteCounter(ctx context.Context, c CounterRef) (bool, string, error) {
+	if err := g.checkCounter(g.Schema(), "counter", &c, true); err != nil {
+		return false, "", err
+	}
+	res, err := g.counterCommand(ctx, &c, true, encodeRemoveCounter(&c))
+	if err != nil {
+		return false, "", err
+	}
+	r := res.(removeResult)
+	if r.refused {
+		return false, "", outcomeError(0)
+	}
+	return r.existed, g.counterToken(&c), nil
+}
+
+func (g *Graph) counterCommand(ctx context.Context, c *CounterRef, deleting bool, cmd []byte) (any, error) {
+	if g.cfg.Admit != nil {
+		if err := g.cfg.Admit(deleting); err != nil {
+			return nil, err
+		}
+	}
+	s, err := g.member(c.Slot()).running()
+	if err != nil {
+		return nil, err
+	}
+	return s.Propose(ctx, cmd)
+}
+
+func (g *Graph) counterToken(c *CounterRef) string {
+	t := token{timeline: g.cfg.Timeline}
+	t.see(c.Slot(), g.lastChange(c.Slot()))
+	return t.encode()
+}

@@ -1,0 +1,397 @@
+package graph
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lianadb/liana/edgelist"
+	"github.com/lianadb/liana/kv"
+	"github.com/lianadb/liana/kv/counter"
+	"github.com/lianadb/liana/kv/shard"
+)
+
+// Machine is the state machine of one shard: its edge lists, counters, change
+// log, outbox and cursors. It implements shard.Machine. Apply, Cut, Publish and
+// Lead are never called concurrently; everything readers touch is behind view,
+// last and cache.
+//
+// Invariant: between Cut and the next Apply, the store holds all of the state and
+// the working set (lists, rows, trims, dirty streams) is empty.
+type Machine struct {
+	cfg   MachineConfig
+	cache *pageCache
+
+	// State, as the last applied entry left it.
+	timeline    uint64
+	schema      *Schema // nil before the first init command
+	pos         uint64  // of the last change
+	changeFloor uint64  // changes at or below are trimmed from the change log
+	streams     atomic.Pointer[map[uint32]*stream]
+	counters    *counter.State
+
+	// Working set since the last cut.
+	lists     map[ListKey]*openList
+	rows      []row
+	trims     []trim
+	touched   []slotPosition // slots changed, for last
+	schemaNew bool
+	floorCut  uint64 // changeFloor as the last cut wrote it
+
+	// Of the entry being applied.
+	entry   shard.Entry
+	changes rowWriter
+	derived derivedSums
+	changed changedCounters
+
+	// For readers.
+	view     atomic.Pointer[view]
+	cutBegun atomic.Uint64
+	last     []atomic.Uint64 // position of each slot's last change, by slot - first
+	moved    notifier        // a view was published
+	fault    atomic.Pointer[error]
+
+	leading bool
+	outbox  *outbox
+	keys    []pageKey // scratch of Cut
+	written []*edgelist.Page
+}
+
+// MachineConfig configures the state machine of a shard. Retain and the slots must be
+// the same on all replicas.
+type MachineConfig struct {
+	ID          uint32
+	First, Last Slot              // the slots it owns, both included
+	Owner       func(Slot) uint32 // the shard that owns a slot
+	Store       kv.Store
+	Lists       edgelist.Options
+	// Retain is how many changes the change log keeps. Default 1,048,576.
+	Retain uint64
+}
+
+// row is a change or outbox row on its way into the next cut. An outbox row
+// names its stream.
+type row struct {
+	key, value []byte
+	last       uint64
+	to         *stream
+}
+
+// openList is an edge list in the working set.
+type openList struct {
+	key ListKey
+	w   *edgelist.Writer
+}
+
+// openMachine reads the state of a shard, or begins an empty one.
+func openMachine(cfg MachineConfig, cache *pageCache) (*Machine, error) {
+	if cfg.Retain == 0 {
+		cfg.Retain = 1 << 20
+	}
+	m := &Machine{
+		cfg: cfg, cache: cache,
+		lists:   map[ListKey]*openList{},
+		changes: rowWriter{withPrev: true},
+		derived: derivedSums{sums: map[CounterRef]int64{}},
+		changed: changedCounters{values: map[CounterRef]int64{}},
+		last:    make([]atomic.Uint64, int(cfg.Last)-int(cfg.First)+1),
+	}
+	m.streams.Store(&map[uint32]*stream{})
+	var err error
+	m.counters, err = counter.Open(counter.Config{
+		Prefix: func(dst []byte, slot uint16) []byte {
+			return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(dst, slot), typeDedupe)
+		},
+		FirstSlot: uint16(cfg.First), EndSlot: uint16(cfg.Last) + 1,
+	}, cfg.Store)
+	if err != nil {
+		return nil, fmt.Errorf("shard %d: counters: %w", cfg.ID, err)
+	}
+	if err := m.load(); err != nil {
+		return nil, fmt.Errorf("shard %d: %w", cfg.ID, err)
+	}
+	for i := range m.last {
+		m.last[i].Store(m.pos)
+	}
+	m.outbox = newOutbox(m)
+	return m, m.publishView()
+}
+
+// Close releases the view. Readers still at work keep theirs.
+func (m *Machine) Close() {
+	m.outbox.close()
+	if v := m.view.Swap(nil); v != nil {
+		v.release()
+	}
+	m.moved.wake()
+}
+
+// Apply implements shard.Machine.
+func (m *Machine) Apply(e shard.Entry) ([]any, error) {
+	m.entry = e
+	results := make([]any, len(e.Commands))
+	for i, cmd := range e.Commands {
+		res, err := m.command(cmd)
+		if err != nil {
+			return nil, m.failed(fmt.Errorf("shard %d: entry %d, command %d: %w", m.cfg.ID, e.Index, i, err))
+		}
+		results[i] = res
+	}
+	if err := m.endEntry(); err != nil {
+		return nil, m.failed(fmt.Errorf("shard %d: entry %d: %w", m.cfg.ID, e.Index, err))
+	}
+	return results, nil
+}
+
+func (m *Machine) command(cmd []byte) (any, error) {
+	if len(cmd) == 0 {
+		return nil, kv.Corruptionf("empty command")
+	}
+	kind, body := cmd[0], cmd[1:]
+	if m.schema == nil && kind != cmdInit {
+		return nil, fmt.Errorf("command kind %d before init: %w", kind, kv.ErrCorruption)
+	}
+	switch kind {
+	case cmdInit:
+		return nil, m.applyInit(body)
+	case cmdMutate:
+		return m.applyMutate(body)
+	case cmdDeliver:
+		return m.applyDeliver(body)
+	case cmdTrim:
+		return nil, m.applyTrim(body)
+	case cmdIncrement:
+		return m.applyIncrement(body)
+	case cmdSetCounter:
+		return m.applySetCounter(body)
+	case cmdRemoveCounter:
+		return m.applyRemoveCounter(body)
+	case cmdExpire:
+		_, err := m.counters.Sweep(m.clock(), sweepLimit)
+		return nil, err
+	}
+	return nil, errUnknownCommand(kind)
+}
+
+// applyInit sets the timeline and a schema. It is the first command of a shard
+// and comes again with each newer schema.
+func (m *Machine) applyInit(body []byte) error {
+	timeline, s, err := decodeInit(body)
+	if err != nil {
+		return err
+	}
+	if m.schema != nil && s.Version <= m.schema.Version {
+		return nil // proposed twice
+	}
+	if m.schema == nil {
+		m.timeline = timeline
+	}
+	m.schema, m.schemaNew = s, true
+	return nil
+}
+
+// endEntry turns what the entry changed into rows.
+func (m *Machine) endEntry() error {
+	if err := m.flushDerived(); err != nil {
+		return err
+	}
+	m.flushChangedCounters()
+	if !m.changes.empty() {
+		m.rows = append(m.rows, row{
+			key: changeKey(nil, m.cfg.ID, m.changes.pos), value: bytes.Clone(m.changes.buf), last: m.changes.pos,
+		})
+		m.changes.reset()
+	}
+	for _, s := range m.sortedStreams() {
+		if s.open.empty() {
+			continue
+		}
+		m.rows = append(m.rows, row{
+			key: outboxKey(nil, m.cfg.ID, s.peer, s.open.pos), value: bytes.Clone(s.open.buf), last: s.open.pos, to: s,
+		})
+		s.open.reset()
+	}
+	m.trimChanges()
+	return nil
+}
+
+// retainSlack is how many changes past Retain gather before they are deleted,
+// so that one range tombstone covers many.
+const retainSlack = 1 << 16
+
+func (m *Machine) trimChanges() {
+	if m.pos-m.changeFloor > m.cfg.Retain+retainSlack {
+		m.changeFloor = m.pos - m.cfg.Retain
+	}
+}
+
+// next gives a change of slot its position.
+func (m *Machine) next(slot Slot) uint64 {
+	m.pos++
+	if n := len(m.touched); n > 0 && m.touched[n-1].slot == slot {
+		m.touched[n-1].pos = m.pos
+	} else {
+		m.touched = append(m.touched, slotPosition{slot, m.pos})
+	}
+	return m.pos
+}
+
+func (m *Machine) owns(s Slot) bool { return s >= m.cfg.First && s <= m.cfg.Last }
+
+func (m *Machine) clock() counter.Clock {
+	return counter.Clock{Now: m.entry.Now, Elapsed: m.entry.Elapsed}
+}
+
+// open returns the list l of the working set.
+func (m *Machine) open(l ListKey) (*openList, error) {
+	if o, ok := m.lists[l]; ok {
+		return o, nil
+	}
+	w, err := edgelist.OpenWriter(&pageSource{
+		key: l, cache: m.cache, read: m.cfg.Store, cut: m.cutBegun.Load(), begun: &m.cutBegun,
+	}, &m.cfg.Lists)
+	if err != nil {
+		return nil, fmt.Errorf("list %v: %w", l, err)
+	}
+	o := &openList{key: l, w: w}
+	m.lists[l] = o
+	return o, nil
+}
+
+// Cut implements shard.Machine.
+func (m *Machine) Cut(b kv.Batch) error {
+	// From here on, what a reader fetched under the last cut may be out of date.
+	m.cutBegun.Add(1)
+	if err := m.cutAll(b); err != nil {
+		return m.failed(fmt.Errorf("shard %d: cut: %w", m.cfg.ID, err))
+	}
+	return nil
+}
+
+func (m *Machine) cutAll(b kv.Batch) error {
+	lists := make([]*openList, 0, len(m.lists))
+	for _, o := range m.lists {
+		lists = append(lists, o)
+	}
+	slices.SortFunc(lists, func(a, b *openList) int { return compareLists(&a.key, &b.key) })
+	for _, o := range lists {
+		if err := o.w.Flush(&listSink{m: m, b: b, key: o.key}); err != nil {
+			return fmt.Errorf("list %v: %w", o.key, err)
+		}
+	}
+	if err := m.counters.Cut(b); err != nil {
+		return err
+	}
+	for i := range m.rows {
+		if err := b.Set(m.rows[i].key, m.rows[i].value); err != nil {
+			return err
+		}
+	}
+	return m.cutLocal(b)
+}
+
+// compareLists orders lists as their keys are.
+func compareLists(a, b *ListKey) int {
+	var x, y [headSize]byte
+	return bytes.Compare(appendHeadKey(x[:0], *a), appendHeadKey(y[:0], *b))
+}
+
+// Publish implements shard.Machine.
+func (m *Machine) Publish(uint64) {
+	cut := m.cutBegun.Load()
+	for i, k := range m.keys {
+		m.cache.replace(k, m.written[i], cut)
+	}
+	for _, t := range m.touched {
+		m.last[t.slot-m.cfg.First].Store(t.pos)
+	}
+	m.counters.Published(m.cfg.Store)
+	if err := m.publishView(); err != nil {
+		// Readers keep the view before this one; the shard is told at its next cut.
+		_ = m.failed(fmt.Errorf("shard %d: snapshot: %w", m.cfg.ID, err))
+	}
+	for _, s := range *m.streams.Load() {
+		s.delivered.Store(s.cursor)
+	}
+	m.outbox.published(m.rows)
+	clear(m.lists)
+	clear(m.written)
+	m.rows, m.trims, m.touched = m.rows[:0], m.trims[:0], m.touched[:0]
+	m.keys, m.written = m.keys[:0], m.written[:0]
+	m.schemaNew = false
+	m.moved.wake()
+}
+
+func (m *Machine) publishView() error {
+	snap, err := m.cfg.Store.NewSnapshot()
+	if err != nil {
+		return err
+	}
+	v := &view{
+		m: m, snap: snap, cut: m.cutBegun.Load(), position: m.pos,
+		now: m.entry.Now, elapsed: m.entry.Elapsed, schema: m.schema, timeline: m.timeline,
+		nextExpiry: m.counters.NextExpiry(), nextForget: m.counters.NextForget(),
+	}
+	v.refs.Store(1)
+	if old := m.view.Swap(v); old != nil {
+		old.release()
+	}
+	return nil
+}
+
+// Lead implements shard.Machine.
+func (m *Machine) Lead(leading bool) {
+	m.leading = leading
+	m.outbox.lead(leading)
+}
+
+// failed remembers the first fault, for health and readers.
+func (m *Machine) failed(err error) error {
+	m.fault.CompareAndSwap(nil, &err)
+	return err
+}
+
+// faultOf adds the list to an error of a read, and marks corruption as such.
+func (m *Machine) faultOf(err error, l ListKey) error {
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("shard %d: list %v: %w", m.cfg.ID, l, err)
+	if errors.Is(err, edgelist.ErrCorrupt) {
+		err = fmt.Errorf("%w: %w", kv.ErrCorruption, err)
+	}
+	if errors.Is(err, kv.ErrCorruption) {
+		return m.failed(err)
+	}
+	return err
+}
+
+// notifier wakes goroutines that wait for something to move.
+type notifier struct {
+	mu sync.Mutex
+	ch chan struct{}
+}
+
+// wait returns a channel that the next wake closes. Look at what is awaited
+// after calling it.
+func (n *notifier) wait() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ch == nil {
+		n.ch = make(chan struct{})
+	}
+	return n.ch
+}
+
+func (n *notifier) wake() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ch != nil {
+		close(n.ch)
+		n.ch = nil
+	}
+}

@@ -1,0 +1,211 @@
+package graph
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lianadb/liana/edgelist"
+	"github.com/lianadb/liana/kv"
+)
+
+// The machine's own rows in the store:
+//
+//	meta        version [1] | timeline, position, change floor [8 each]
+//	schema      JSON
+//	stream out  version [1] | epoch, trimmed [8 each]
+//	stream in   version [1] | epoch, cursor [8 each]
+const (
+	metaVersion   = 1
+	streamVersion = 1
+	metaSize      = 1 + 3*8
+	streamSize    = 1 + 2*8
+)
+
+// listSink writes the pages of one list into a batch, and notes them for the cache.
+type listSink struct {
+	m   *Machine
+	b   kv.Batch
+	key ListKey
+	buf [headSize + pageSuffix]byte
+}
+
+func (s *listSink) note(id edgelist.PageID, p *edgelist.Page) {
+	s.m.keys = append(s.m.keys, makePageKey(&s.key, id))
+	s.m.written = append(s.m.written, p)
+}
+
+// Put implements edgelist.Sink.
+func (s *listSink) Put(id edgelist.PageID, p *edgelist.Page, value []byte) error {
+	s.note(id, p)
+	return s.b.Set(appendPageKey(s.buf[:0], s.key, id), value)
+}
+
+// Merge implements edgelist.Sink.
+func (s *listSink) Merge(id edgelist.PageID, p *edgelist.Page, operand []byte) error {
+	s.note(id, p)
+	return s.b.Merge(appendPageKey(s.buf[:0], s.key, id), operand)
+}
+
+// Remove implements edgelist.Sink.
+func (s *listSink) Remove(id edgelist.PageID) error {
+	s.note(id, nil)
+	return s.b.Delete(appendPageKey(s.buf[:0], s.key, id))
+}
+
+// cutLocal writes the shard's own rows.
+func (m *Machine) cutLocal(b kv.Batch) error {
+	for _, t := range m.trims {
+		span := kv.Span{Lower: outboxKey(nil, m.cfg.ID, t.to, 0), Upper: outboxKey(nil, m.cfg.ID, t.to, t.pos+1)}
+		if err := b.DeleteRange(span); err != nil {
+			return err
+		}
+	}
+	for _, s := range m.sortedStreams() {
+		if err := m.cutStream(b, s); err != nil {
+			return err
+		}
+	}
+	if err := m.cutChangeFloor(b); err != nil {
+		return err
+	}
+	if m.schemaNew {
+		if err := b.Set(appendLocal(nil, m.cfg.ID, localSchema), m.schema.encode()); err != nil {
+			return err
+		}
+	}
+	meta := append(make([]byte, 0, metaSize), metaVersion)
+	meta = binary.BigEndian.AppendUint64(meta, m.timeline)
+	meta = binary.BigEndian.AppendUint64(meta, m.pos)
+	meta = binary.BigEndian.AppendUint64(meta, m.changeFloor)
+	return b.Set(appendLocal(nil, m.cfg.ID, localMeta), meta)
+}
+
+func (m *Machine) cutChangeFloor(b kv.Batch) error {
+	if m.changeFloor == m.floorCut {
+		return nil
+	}
+	m.floorCut = m.changeFloor
+	return b.DeleteRange(kv.Span{Lower: changeKey(nil, m.cfg.ID, 0), Upper: changeKey(nil, m.cfg.ID, m.changeFloor+1)})
+}
+
+func (m *Machine) cutStream(b kv.Batch, s *stream) error {
+	if s.outDirty {
+		s.outDirty = false
+		if err := b.Set(streamKey(nil, m.cfg.ID, localStreamOut, s.peer), encodeStream(s.outEpoch, s.trimmed)); err != nil {
+			return err
+		}
+	}
+	if s.inDirty {
+		s.inDirty = false
+		return b.Set(streamKey(nil, m.cfg.ID, localStreamIn, s.peer), encodeStream(s.inEpoch, s.cursor))
+	}
+	return nil
+}
+
+func encodeStream(epoch, pos uint64) []byte {
+	b := append(make([]byte, 0, streamSize), streamVersion)
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, epoch), pos)
+}
+
+func decodeStream(b []byte) (epoch, pos uint64, err error) {
+	if len(b) != streamSize || b[0] != streamVersion {
+		return 0, 0, kv.Corruptionf("stream row of %d bytes", len(b))
+	}
+	return binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint64(b[9:]), nil
+}
+
+// load reads the machine's own rows. A store without them is an empty shard.
+func (m *Machine) load() error {
+	meta, err := m.cfg.Store.Get(nil, appendLocal(nil, m.cfg.ID, localMeta))
+	if errors.Is(err, kv.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("meta: %w", err)
+	}
+	if len(meta) != metaSize || meta[0] != metaVersion {
+		return kv.Corruptionf("meta row of %d bytes", len(meta))
+	}
+	m.timeline = binary.BigEndian.Uint64(meta[1:])
+	m.pos = binary.BigEndian.Uint64(meta[9:])
+	m.changeFloor = binary.BigEndian.Uint64(meta[17:])
+	m.floorCut = m.changeFloor
+	text, err := m.cfg.Store.Get(nil, appendLocal(nil, m.cfg.ID, localSchema))
+	if err != nil {
+		return fmt.Errorf("schema: %w", err)
+	}
+	if m.schema, err = decodeSchema(text); err != nil {
+		return kv.Corruptionf("schema: %w", err)
+	}
+	return m.loadStreams()
+}
+
+func (m *Machine) loadStreams() error {
+	load := func(family byte, set func(s *stream, epoch, pos uint64)) error {
+		it, err := m.cfg.Store.NewIter(kv.PrefixSpan(appendLocal(nil, m.cfg.ID, family)))
+		if err != nil {
+			return err
+		}
+		defer it.Close()
+		for ok := it.First(); ok; ok = it.Next() {
+			v, err := it.Value()
+			if err != nil {
+				return err
+			}
+			epoch, pos, err := decodeStream(v)
+			if err != nil {
+				return err
+			}
+			k := it.Key()
+			set(m.stream(binary.BigEndian.Uint32(k[len(k)-4:])), epoch, pos)
+		}
+		return it.Error()
+	}
+	if err := load(localStreamIn, func(s *stream, epoch, pos uint64) {
+		s.inEpoch, s.cursor = epoch, pos
+		s.delivered.Store(pos)
+	}); err != nil {
+		return fmt.Errorf("incoming streams: %w", err)
+	}
+	if err := load(localStreamOut, func(s *stream, epoch, pos uint64) {
+		s.outEpoch, s.trimmed, s.last = epoch, pos, pos
+	}); err != nil {
+		return fmt.Errorf("outgoing streams: %w", err)
+	}
+	return m.loadOutboxEnds()
+}
+
+// loadOutboxEnds finds the last position given on each outgoing stream.
+func (m *Machine) loadOutboxEnds() error {
+	for id, s := range *m.streams.Load() {
+		it, err := m.cfg.Store.NewIter(kv.Span{
+			Lower: outboxKey(nil, m.cfg.ID, id, 0), Upper: outboxKey(nil, m.cfg.ID, id+1, 0),
+		})
+		if err != nil {
+			return err
+		}
+		if it.Last() {
+			k := it.Key()
+			s.last = max(s.last, binary.BigEndian.Uint64(k[len(k)-8:]))
+		}
+		err = errors.Join(it.Error(), it.Close())
+		if err != nil {
+			return fmt.Errorf("outbox to %d: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// sortedStreams returns the streams by peer.
+func (m *Machine) sortedStreams() []*stream {
+	all := *m.streams.Load()
+	out := make([]*stream, 0, len(all))
+	for _, s := range all {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b *stream) int { return cmp.Compare(a.peer, b.peer) })
+	return out
+}

@@ -1,0 +1,453 @@
+package graph
+
+import (
+	"container/heap"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lianadb/liana/kv"
+	"github.com/lianadb/liana/kv/shard"
+)
+
+// outbox sends what the shard's outbox rows hold to their shards, while this
+// replica leads. One sender a stream keeps the order: rows go out in the order
+// of their positions, some batches at once, and after any failure again from
+// what the receiver says it has (RULES B1).
+type outbox struct {
+	m *Machine
+
+	mu      sync.Mutex
+	senders map[uint32]*sender
+	peers   peers
+	ctx     context.Context    // of the senders
+	stop    context.CancelFunc // not nil while leading
+	done    sync.WaitGroup
+}
+
+// peers reach the shards of the store. Both calls propose without waiting.
+type peers interface {
+	// deliver hands a deliver command to the leader of shard to.
+	deliver(to uint32, cmd []byte) (*shard.Proposal, error)
+	// propose hands a command to the shard's own log.
+	propose(own uint32, cmd []byte) (*shard.Proposal, error)
+}
+
+// Bounds of a stream.
+const (
+	outboxMemory   = 1 << 20                // bytes of rows kept beside the store
+	deliveryBytes  = 256 << 10              // of rows in one deliver command
+	deliveryFlying = 4                      // deliver commands of a stream at once
+	trimEvery      = time.Second            // between trims
+	resendFirst    = 5 * time.Millisecond   // after a failed delivery, doubling
+	resendLast     = 500 * time.Millisecond // up to this
+)
+
+func newOutbox(m *Machine) *outbox {
+	return &outbox{m: m, senders: map[uint32]*sender{}}
+}
+
+// lead starts or stops sending. It is called between entries, so the streams of
+// the machine stand still.
+func (o *outbox) lead(leading bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.stop != nil {
+		o.stop()
+		o.stop = nil
+		o.done.Wait()
+	}
+	clear(o.senders)
+	if !leading || o.peers == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	o.ctx, o.stop = ctx, cancel
+	for id, s := range *o.m.streams.Load() {
+		if s.last > 0 {
+			o.start(ctx, id, s)
+		}
+	}
+}
+
+// start begins to send a stream from what is trimmed: where the receiver has
+// more, its first answer says so. o.mu is held.
+func (o *outbox) start(ctx context.Context, to uint32, s *stream) *sender {
+	snd := &sender{
+		o: o, to: to, epoch: s.outEpoch,
+		acked: s.trimmed, trimmed: s.trimmed, scanTo: s.last, given: s.last,
+		wake: make(chan struct{}, 1),
+	}
+	o.senders[to] = snd
+	o.done.Go(func() { snd.run(ctx) })
+	return snd
+}
+
+func (o *outbox) close() { o.lead(false) }
+
+// published takes the outbox rows of a cut that readers can see now.
+func (o *outbox) published(rows []row) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.stop == nil {
+		return
+	}
+	for i := range rows {
+		if s := rows[i].to; s != nil {
+			snd, ok := o.senders[s.peer]
+			if !ok {
+				snd = o.start(o.ctx, s.peer, s)
+			}
+			snd.push(rows[i].last, rows[i].value)
+		}
+	}
+}
+
+// sender returns the sender to a shard, nil where nothing was ever sent to it or
+// this replica does not lead.
+func (o *outbox) sender(to uint32) *sender {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.senders[to]
+}
+
+// pending is the number of rows that are not acknowledged.
+func (o *outbox) pending() (n uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.senders {
+		s.mu.Lock()
+		n += uint64(len(s.unacked))
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// sender is the outgoing end of a stream.
+type sender struct {
+	o     *outbox
+	to    uint32
+	epoch uint64
+	wake  chan struct{}
+
+	mu      sync.Mutex
+	queue   []outRow // rows past scanTo, or none of them
+	memory  int      // bytes in queue
+	scanTo  uint64   // rows up to here are read from the store
+	given   uint64   // last row published
+	acked   uint64
+	unacked []unackedRow
+	bytes   int // in unacked
+	waiters waiters
+	ended   bool // run has returned
+
+	// Of run.
+	trimmed  uint64
+	trimTime time.Time
+}
+
+type outRow struct {
+	last uint64
+	row  []byte
+}
+
+type unackedRow struct {
+	last  uint64
+	bytes int
+	at    time.Time
+}
+
+// push takes the next row of the stream. Past outboxMemory the store is the queue.
+func (s *sender) push(last uint64, row []byte) {
+	s.mu.Lock()
+	if last <= s.given && s.scanTo >= last {
+		// The row was there already when the sender began.
+		s.mu.Unlock()
+		return
+	}
+	s.given = last
+	s.unacked = append(s.unacked, unackedRow{last, len(row), time.Now()})
+	s.bytes += len(row)
+	if s.memory+len(row) > outboxMemory {
+		s.queue, s.memory, s.scanTo = nil, 0, last
+	} else {
+		s.queue = append(s.queue, outRow{last, row})
+		s.memory += len(row)
+	}
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// flying is a deliver command that waits for its answer.
+type flying struct {
+	p    *shard.Proposal
+	last uint64
+}
+
+func (s *sender) run(ctx context.Context) {
+	defer s.fail()
+	sent, backoff := s.ackedNow(), resendFirst
+	var out []flying
+	for {
+		var err error
+		sent, out, err = s.sendMore(ctx, sent, out)
+		if err == nil && len(out) > 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-out[0].p.Done():
+				if err = s.answered(out[0]); err == nil {
+					out, backoff = out[1:], resendFirst
+				}
+			case <-s.wake:
+			}
+		} else if err == nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.wake:
+			case <-time.After(trimEvery):
+				s.trim()
+			}
+		}
+		if err == nil {
+			continue
+		}
+		// Answers to what flies behind the failed one say nothing new.
+		out = nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(backoff):
+		}
+		backoff = min(2*backoff, resendLast)
+		sent = s.rewind()
+	}
+}
+
+func (s *sender) ackedNow() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.acked
+}
+
+// rewind makes the sender begin again after what the receiver has.
+func (s *sender) rewind() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue, s.memory, s.scanTo = nil, 0, s.given
+	return s.acked
+}
+
+// sendMore sends rows after sent while there are some and few enough are flying.
+func (s *sender) sendMore(ctx context.Context, sent uint64, out []flying) (uint64, []flying, error) {
+	for len(out) < deliveryFlying && ctx.Err() == nil {
+		rows, last, version, err := s.take(sent)
+		if err != nil {
+			return sent, out, err
+		}
+		if len(rows) == 0 {
+			break
+		}
+		d := delivery{from: s.o.m.cfg.ID, epoch: s.epoch, after: sent, version: version, rows: rows}
+		p, err := s.o.peers.deliver(s.to, d.encode())
+		if err != nil {
+			return sent, out, err
+		}
+		sent = last
+		out = append(out, flying{p, last})
+	}
+	return sent, out, nil
+}
+
+// take returns the rows that follow sent, from memory or from the store.
+func (s *sender) take(sent uint64) (rows [][]byte, last uint64, version uint64, err error) {
+	s.mu.Lock()
+	scanTo := s.scanTo
+	if sent >= scanTo {
+		n, size := 0, 0
+		for n < len(s.queue) && (n == 0 || size+len(s.queue[n].row) <= deliveryBytes) {
+			size += len(s.queue[n].row)
+			last = s.queue[n].last
+			rows = append(rows, s.queue[n].row)
+			n++
+		}
+		s.queue = s.queue[n:]
+		s.memory -= size
+	}
+	s.mu.Unlock()
+	v, err := s.o.m.acquire()
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	defer v.release()
+	if sent < scanTo {
+		rows, last, err = v.outboxRows(s.to, sent, scanTo)
+	}
+	return rows, last, v.schema.Version, err
+}
+
+// outboxRows reads rows of the outbox to a shard after a position, up to
+// deliveryBytes.
+func (v *view) outboxRows(to uint32, after, upTo uint64) (rows [][]byte, last uint64, err error) {
+	id := v.m.cfg.ID
+	it, err := v.snap.NewIter(kv.Span{Lower: outboxKey(nil, id, to, after+1), Upper: outboxKey(nil, id, to, upTo+1)})
+	if err != nil {
+		return nil, 0, err
+	}
+	size := 0
+	for ok := it.First(); ok && size < deliveryBytes; ok = it.Next() {
+		value, err := it.Value()
+		if err != nil {
+			break
+		}
+		k := it.Key()
+		last = binary.BigEndian.Uint64(k[len(k)-8:])
+		rows = append(rows, append([]byte(nil), value...))
+		size += len(value)
+	}
+	if err := it.Error(); err != nil {
+		_ = it.Close()
+		return nil, 0, err
+	}
+	return rows, last, it.Close()
+}
+
+// answered takes the answer to a delivery.
+func (s *sender) answered(f flying) error {
+	res, err := f.p.Result()
+	if err != nil {
+		return err
+	}
+	r := res.(deliverResult)
+	s.ack(r.cursor)
+	if r.refused != "" {
+		return fmt.Errorf("delivery from shard %d to %d refused: %s", s.o.m.cfg.ID, s.to, r.refused)
+	}
+	if time.Since(s.trimTime) > trimEvery {
+		s.trim()
+	}
+	return nil
+}
+
+func (s *sender) ack(cursor uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cursor <= s.acked {
+		return
+	}
+	s.acked = cursor
+	n := 0
+	for n < len(s.unacked) && s.unacked[n].last <= cursor {
+		s.bytes -= s.unacked[n].bytes
+		n++
+	}
+	s.unacked = s.unacked[n:]
+	for len(s.waiters) > 0 && s.waiters[0].pos <= cursor {
+		w := heap.Pop(&s.waiters).(*waiter)
+		close(w.done)
+	}
+}
+
+// trim proposes to delete what is acknowledged. A lost proposal is made good by
+// the next one.
+func (s *sender) trim() {
+	acked := s.ackedNow()
+	s.trimTime = time.Now()
+	if acked <= s.trimmed {
+		return
+	}
+	if _, err := s.o.peers.propose(s.o.m.cfg.ID, trim{to: s.to, epoch: s.epoch, pos: acked}.encode()); err == nil {
+		s.trimmed = acked
+	}
+}
+
+// waiter waits for a stream to be acknowledged up to pos.
+type waiter struct {
+	pos   uint64
+	index int
+	done  chan struct{}
+	lost  bool // set before done is closed: this replica no longer leads
+}
+
+// await returns once everything up to pos is applied by the receiver, or
+// ErrInverseLate when ctx ends or leadership is lost first.
+func (s *sender) await(ctx context.Context, pos uint64) error {
+	s.mu.Lock()
+	if s.acked >= pos || s.ended {
+		acked := s.acked
+		s.mu.Unlock()
+		return s.lostUnless(acked >= pos)
+	}
+	w := &waiter{pos: pos, done: make(chan struct{})}
+	heap.Push(&s.waiters, w)
+	s.mu.Unlock()
+	select {
+	case <-w.done:
+		return s.lostUnless(!w.lost)
+	case <-ctx.Done():
+		s.mu.Lock()
+		if w.index >= 0 {
+			heap.Remove(&s.waiters, w.index)
+		}
+		s.mu.Unlock()
+		return fmt.Errorf("%w: %w", ErrInverseLate, ctx.Err())
+	}
+}
+
+func (s *sender) lostUnless(acked bool) error {
+	if acked {
+		return nil
+	}
+	return fmt.Errorf("shard %d: leadership lost: %w", s.o.m.cfg.ID, ErrInverseLate)
+}
+
+// fail ends all waits.
+func (s *sender) fail() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	for _, w := range s.waiters {
+		w.lost, w.index = true, -1
+		close(w.done)
+	}
+	s.waiters = nil
+}
+
+// backlog is what the receiver has not acknowledged: bytes, and the age of the
+// oldest row.
+func (s *sender) backlog() (bytes int, age time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.unacked) > 0 {
+		age = time.Since(s.unacked[0].at)
+	}
+	return s.bytes, age
+}
+
+// waiters is a heap by position.
+type waiters []*waiter
+
+func (w waiters) Len() int           { return len(w) }
+func (w waiters) Less(i, j int) bool { return w[i].pos < w[j].pos }
+func (w waiters) Swap(i, j int) {
+	w[i], w[j] = w[j], w[i]
+	w[i].index, w[j].index = i, j
+}
+func (w *waiters) Push(x any) {
+	e := x.(*waiter)
+	e.index = len(*w)
+	*w = append(*w, e)
+}
+func (w *waiters) Pop() any {
+	old := *w
+	e := old[len(old)-1]
+	e.index = -1
+	*w = old[:len(old)-1]
+	return e
+}

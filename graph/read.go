@@ -1,0 +1,361 @@
+package graph
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lianadb/liana/edgelist"
+)
+
+// reading holds the views that one read needs: one a shard, each at least as
+// fresh as the read asks.
+type reading struct {
+	g      *Graph
+	level  ReadLevel
+	tokens []*token
+	views  [MaxShards]*view
+	out    token
+}
+
+// newReading prepares a read under ro, and under the token of an earlier page.
+func (g *Graph) newReading(ro ReadOptions, page string) (*reading, error) {
+	r := &reading{g: g, level: ro.Level, out: token{timeline: g.cfg.Timeline}}
+	for _, text := range [...]string{ro.Token, page} {
+		t, err := parseToken(text)
+		if err != nil {
+			return nil, err
+		}
+		if t == nil {
+			continue
+		}
+		if t.timeline != g.cfg.Timeline {
+			return nil, ErrOldTimeline
+		}
+		r.tokens = append(r.tokens, t)
+	}
+	return r, nil
+}
+
+func (r *reading) close() {
+	for _, v := range r.views {
+		if v != nil {
+			v.release()
+		}
+	}
+}
+
+// at returns a view of the shard of slot that is fresh enough for it. Slots of one
+// shard share a view; it is taken anew only where a later slot needs more.
+func (r *reading) at(ctx context.Context, slot Slot) (*view, error) {
+	i := r.g.owner[slot]
+	mb := r.g.shards[i]
+	v := r.views[i]
+	if v == nil && r.level == Linearizable {
+		if err := mb.confirm(ctx); err != nil {
+			return nil, err
+		}
+	}
+	fresh, others := r.needs(mb, slot)
+	if others && r.level != Linearizable {
+		if err := mb.confirm(ctx); err != nil {
+			return nil, err
+		}
+		r.drop(i)
+		v = nil
+	}
+	if v == nil || v.position < fresh.pos {
+		r.drop(i)
+		var err error
+		if v, err = mb.machine.acquireAt(ctx, r.g.cfg.FreshWait, fresh); err != nil {
+			return nil, err
+		}
+		r.views[i] = v
+	}
+	r.out.see(slot, r.g.lastChange(slot))
+	return v, nil
+}
+
+func (r *reading) drop(i uint8) {
+	if r.views[i] != nil {
+		r.views[i].release()
+		r.views[i] = nil
+	}
+}
+
+func (mb *member) confirm(ctx context.Context) error {
+	s, err := mb.running()
+	if err != nil {
+		return err
+	}
+	return s.Confirm(ctx)
+}
+
+// freshness is what a read needs of a shard: its own position, and how far
+// deliveries of other shards have come.
+type freshness struct {
+	pos      uint64
+	incoming []streamPosition
+}
+
+// needs gathers what the tokens say about slot. others is true where a token had
+// no room for all slots it has seen.
+func (r *reading) needs(mb *member, slot Slot) (f freshness, others bool) {
+	for _, t := range r.tokens {
+		pos := t.position(slot)
+		f.pos = max(f.pos, pos)
+		others = others || t.others && pos == 0
+		for _, p := range t.pending {
+			if p.dst != slot {
+				continue
+			}
+			from := uint32(r.g.owner[p.src])
+			if from == mb.machine.cfg.ID {
+				f.pos = max(f.pos, p.pos)
+				continue
+			}
+			f.incoming = append(f.incoming, streamPosition{from, p.pos})
+		}
+	}
+	return f, others
+}
+
+// list opens a list in a view that is fresh enough for it.
+func (r *reading) list(ctx context.Context, l ListKey) (*edgelist.List, error) {
+	v, err := r.at(ctx, SlotOf(l.Vertex))
+	if err != nil {
+		return nil, err
+	}
+	return v.list(l)
+}
+
+// HasEdges tells for each destination whether its edge exists. srcs holds one
+// source for all destinations, or one for each.
+func (g *Graph) HasEdges(ctx context.Context, ro ReadOptions, t EdgeType, srcs, dsts []uint64, exists []bool) (string, error) {
+	def, ok := g.Schema().EdgeTypeByID(t)
+	if !ok {
+		return "", invalid("type", "an edge type of the schema", "edge type %d", t)
+	}
+	if err := checkPairs(srcs, dsts); err != nil {
+		return "", err
+	}
+	r, err := g.newReading(ro, "")
+	if err != nil {
+		return "", err
+	}
+	defer r.close()
+	h := hasReader{r: r, def: def}
+	for i, dst := range dsts {
+		src := srcs[0]
+		if len(srcs) > 1 {
+			src = srcs[i]
+		}
+		if exists[i], err = h.has(ctx, src, dst); err != nil {
+			return "", err
+		}
+	}
+	return r.out.encode(), nil
+}
+
+func checkPairs(srcs, dsts []uint64) error {
+	if err := checkBatch("dst_ids", len(dsts)); err != nil {
+		return err
+	}
+	if len(srcs) != 1 && len(srcs) != len(dsts) {
+		return invalid("src_ids", "one id, or as many as dst_ids", "%d ids for %d destinations", len(srcs), len(dsts))
+	}
+	for i, id := range srcs {
+		if id < MinID || id > MaxID {
+			return checkID(fmt.Sprintf("src_ids[%d]", i), id)
+		}
+	}
+	for i, id := range dsts {
+		if id < MinID || id > MaxID {
+			return checkID(fmt.Sprintf("dst_ids[%d]", i), id)
+		}
+	}
+	return nil
+}
+
+// hasReader keeps the list of the last source open.
+type hasReader struct {
+	r    *reading
+	def  *EdgeTypeDef
+	src  uint64
+	list *edgelist.List
+}
+
+func (h *hasReader) has(ctx context.Context, src, dst uint64) (bool, error) {
+	if h.def.Symmetric && src > dst {
+		src, dst = dst, src
+	}
+	if h.list == nil || h.src != src {
+		var err error
+		if h.list, err = h.r.list(ctx, h.def.fact(src)); err != nil {
+			return false, err
+		}
+		h.src = src
+	}
+	ok, err := h.list.Has(dst)
+	if err != nil {
+		l := h.def.fact(src)
+		return false, h.r.g.member(SlotOf(l.Vertex)).machine.faultOf(err, l)
+	}
+	return ok, nil
+}
+
+// GetEdge returns an edge, or ErrNoEdge. Peer is the destination.
+func (g *Graph) GetEdge(ctx context.Context, ro ReadOptions, t EdgeType, src, dst uint64) (edgelist.Edge, string, error) {
+	def, ok := g.Schema().EdgeTypeByID(t)
+	if !ok {
+		return edgelist.Edge{}, "", invalid("type", "an edge type of the schema", "edge type %d", t)
+	}
+	if err := checkID("src.id", src); err != nil {
+		return edgelist.Edge{}, "", err
+	}
+	if err := checkID("dst.id", dst); err != nil {
+		return edgelist.Edge{}, "", err
+	}
+	r, err := g.newReading(ro, "")
+	if err != nil {
+		return edgelist.Edge{}, "", err
+	}
+	defer r.close()
+	asked := dst
+	if def.Symmetric && src > dst {
+		src, dst = dst, src
+	}
+	l := def.fact(src)
+	list, err := r.list(ctx, l)
+	if err != nil {
+		return edgelist.Edge{}, "", err
+	}
+	e, ok, err := list.Get(dst)
+	if err != nil {
+		return edgelist.Edge{}, "", g.member(SlotOf(l.Vertex)).machine.faultOf(err, l)
+	}
+	if !ok {
+		return edgelist.Edge{}, "", ErrNoEdge
+	}
+	e.Peer = asked
+	return e, r.out.encode(), nil
+}
+
+// CountEdges counts the edges of each list in a window of time.
+func (g *Graph) CountEdges(ctx context.Context, ro ReadOptions, lists []ListKey, w Window, counts []uint64) (string, error) {
+	if err := checkBatch("lists", len(lists)); err != nil {
+		return "", err
+	}
+	if err := checkWindow(w); err != nil {
+		return "", err
+	}
+	r, err := g.newReading(ro, "")
+	if err != nil {
+		return "", err
+	}
+	defer r.close()
+	s := g.Schema()
+	for i, l := range lists {
+		if l, err = resolveList(s, l); err != nil {
+			return "", err
+		}
+		list, err := r.list(ctx, l)
+		if err != nil {
+			return "", err
+		}
+		if w.IsAll() {
+			counts[i] = list.Count()
+		} else if counts[i], err = list.CountWindow(w.Since, w.Until); err != nil {
+			return "", g.member(SlotOf(l.Vertex)).machine.faultOf(err, l)
+		}
+	}
+	return r.out.encode(), nil
+}
+
+// ListEdges returns a page of a list. It ends at PageSize edges or
+// MaxPageBytes, whichever comes first.
+func (g *Graph) ListEdges(ctx context.Context, ro ReadOptions, q ListQuery) (ListPage, error) {
+	var err error
+	if q.List, err = resolveList(g.Schema(), q.List); err != nil {
+		return ListPage{}, err
+	}
+	if err := checkQuery(&q); err != nil {
+		return ListPage{}, err
+	}
+	from, err := parseCursor(g.cfg.PageKey, &q)
+	if err != nil {
+		return ListPage{}, err
+	}
+	first := ""
+	if from != nil {
+		first = from.token
+	}
+	r, err := g.newReading(ro, first)
+	if err != nil {
+		return ListPage{}, err
+	}
+	defer r.close()
+	list, err := r.list(ctx, q.List)
+	if err != nil {
+		return ListPage{}, err
+	}
+	page, more, err := readEdges(list, &q, from)
+	if err != nil {
+		return ListPage{}, g.member(SlotOf(q.List.Vertex)).machine.faultOf(err, q.List)
+	}
+	page.Token = r.out.encode()
+	if more {
+		if first == "" {
+			first = page.Token
+		}
+		last := page.Edges[len(page.Edges)-1]
+		page.Next = pageCursor{time: last.Time, id: last.Peer, token: first}.encode(g.cfg.PageKey, &q)
+	}
+	return page, nil
+}
+
+func checkQuery(q *ListQuery) error {
+	if q.PageSize < 0 || q.PageSize > MaxPageSize {
+		return invalid("page_size", fmt.Sprintf("1 to %d, or 0 for %d", MaxPageSize, DefaultPageSize), "%d", q.PageSize)
+	}
+	if q.PageSize == 0 {
+		q.PageSize = DefaultPageSize
+	}
+	if q.Skip > 0 && q.PageToken != "" {
+		return invalid("skip", "0 with page_token", "%d", q.Skip)
+	}
+	if q.Order > IDDescending {
+		return invalid("order", "NEWEST_FIRST, OLDEST_FIRST, ID_ASCENDING or ID_DESCENDING", "%d", q.Order)
+	}
+	if (q.Order == IDAscending || q.Order == IDDescending) && !q.Window.IsAll() {
+		return invalid("window", "none with an order by id", "a window of time")
+	}
+	return checkWindow(q.Window)
+}
+
+// edgeBytes is what an edge takes in an answer, beside its properties.
+const edgeBytes = 64
+
+func readEdges(list *edgelist.List, q *ListQuery, from *pageCursor) (page ListPage, more bool, err error) {
+	eq := edgelist.Query{
+		Order: edgelist.ByTime, Descending: q.Order == NewestFirst || q.Order == IDDescending,
+		Skip: q.Skip, Since: q.Window.Since, Until: q.Window.Until,
+	}
+	if q.Order == IDAscending || q.Order == IDDescending {
+		eq.Order = edgelist.ByID
+	}
+	if from != nil {
+		eq.From = &edgelist.Key{Time: from.time, ID: from.id}
+	}
+	it := list.Iter(eq)
+	size := 0
+	page.Edges = make([]edgelist.Edge, 0, min(uint64(q.PageSize), list.Count()))
+	for it.Next() {
+		e := it.Edge()
+		if len(page.Edges) == q.PageSize || size > MaxPageBytes {
+			return page, true, nil
+		}
+		size += edgeBytes + len(e.Props)
+		page.Edges = append(page.Edges, e)
+	}
+	return page, false, it.Err()
+}

@@ -1,0 +1,219 @@
+package graph
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lianadb/liana/kv/shard"
+)
+
+// commandBytes bounds a mutate command, so that a large call becomes several
+// and shares log entries with others.
+const commandBytes = 512 << 10
+
+// Mutate applies mutations. Those of one source vertex act in their order; the
+// call is not a transaction. An error means that nothing was changed: a
+// mistake in one of them (*InvalidError with the path "mutations[i].…") or a
+// refusal of all. What became of each is in the results otherwise.
+//
+// With WaitBoth the call returns once every inverse is durable too, and
+// its token covers both ends (CACHE.md T1, T2).
+func (g *Graph) Mutate(ctx context.Context, ms []Mutation, wait Wait) ([]MutationResult, string, error) {
+	s := g.Schema()
+	if err := checkBatch("mutations", len(ms)); err != nil {
+		return nil, "", err
+	}
+	now := g.now()
+	deleting := true
+	for i := range ms {
+		field := func(name string) string { return fmt.Sprintf("mutations[%d].%s", i, name) }
+		if err := g.normalize(s, field, &ms[i], now); err != nil {
+			return nil, "", err
+		}
+		deleting = deleting && ms[i].Op == OpDelete
+	}
+	w := newWrite(g, s, ms, wait)
+	if err := g.admit(deleting, w); err != nil {
+		return nil, "", err
+	}
+	w.propose()
+	w.collect(ctx)
+	if wait == WaitBoth {
+		w.awaitInverses(ctx)
+	}
+	return w.results, w.token(), nil
+}
+
+// write is one Mutate call on its way.
+type write struct {
+	g       *Graph
+	schema  *Schema
+	ms      []Mutation
+	wait    Wait
+	results []MutationResult
+	from    []uint8 // shard of each mutation's fact
+	to      []uint8 // shard of its inverse
+	parts   []part
+	// waits[from][to] is the position that the inverses have to reach.
+	waits map[[2]uint8]uint64
+}
+
+// part is one mutate command: some mutations of one source shard, in order.
+type part struct {
+	shard uint8
+	pick  []int
+	p     *shard.Proposal
+	err   error
+}
+
+func newWrite(g *Graph, s *Schema, ms []Mutation, wait Wait) *write {
+	w := &write{
+		g: g, schema: s, ms: ms, wait: wait,
+		results: make([]MutationResult, len(ms)), from: make([]uint8, len(ms)), to: make([]uint8, len(ms)),
+	}
+	open := [MaxShards]int{} // 1 + index of the part that takes more
+	size := [MaxShards]int{}
+	for i := range ms {
+		def, _ := s.EdgeTypeByID(ms[i].Type)
+		from := g.owner[SlotOf(def.fact(ms[i].Src).Vertex)]
+		w.from[i], w.to[i] = from, g.owner[SlotOf(def.inverse(ms[i].Dst).Vertex)]
+		if open[from] == 0 || size[from] > commandBytes {
+			w.parts = append(w.parts, part{shard: from})
+			open[from], size[from] = len(w.parts), 0
+		}
+		p := &w.parts[open[from]-1]
+		p.pick = append(p.pick, i)
+		size[from] += 40 + len(ms[i].Props)
+	}
+	return w
+}
+
+// admit refuses a write before anything of it is proposed (RULES B2).
+func (g *Graph) admit(deleting bool, w *write) error {
+	if g.cfg.Admit != nil {
+		if err := g.cfg.Admit(deleting); err != nil {
+			return err
+		}
+	}
+	var asked [MaxShards][MaxShards]bool
+	for i := range w.ms {
+		from, to := w.from[i], w.to[i]
+		if from == to || asked[from][to] {
+			continue
+		}
+		asked[from][to] = true
+		snd := g.shards[from].machine.outbox.sender(uint32(to))
+		if snd == nil {
+			continue
+		}
+		bytes, age := snd.backlog()
+		if bytes > g.cfg.MaxBacklogBytes || w.wait == WaitBoth && age > g.cfg.MaxBacklogAge {
+			return fmt.Errorf("shard %d owes shard %d %d bytes, for %v: %w", from, to, bytes, age, ErrBacklogged)
+		}
+	}
+	return nil
+}
+
+func (w *write) propose() {
+	for i := range w.parts {
+		p := &w.parts[i]
+		s, err := w.g.shards[p.shard].running()
+		if err == nil {
+			p.p, err = s.ProposeAsync(encodeMutate(w.ms, p.pick), shard.Client)
+		}
+		p.err = err
+	}
+}
+
+// collect waits for the answers of the source shards.
+func (w *write) collect(ctx context.Context) {
+	for i := range w.parts {
+		p := &w.parts[i]
+		var res any
+		if p.err == nil {
+			res, p.err = p.p.Wait(ctx)
+		}
+		if p.err != nil {
+			out := Failed
+			if errors.Is(p.err, shard.ErrOutcomeUnknown) {
+				out = Unknown
+			}
+			for _, m := range p.pick {
+				w.results[m] = MutationResult{Outcome: out, Err: p.err}
+			}
+			continue
+		}
+		w.answered(p, res.(*mutateResult))
+	}
+}
+
+func (w *write) answered(p *part, res *mutateResult) {
+	for j, m := range p.pick {
+		out := res.outcomes[j]
+		w.results[m] = MutationResult{Outcome: out, Changed: out == Changed}
+		if out == Failed {
+			w.results[m].Err = fmt.Errorf("shard %d does not know the edge type or does not own the vertex: %w", p.shard, shard.ErrNotLeader)
+		}
+	}
+	for _, s := range res.waits {
+		if w.waits == nil {
+			w.waits = make(map[[2]uint8]uint64, len(res.waits))
+		}
+		k := [2]uint8{p.shard, uint8(s.to)}
+		w.waits[k] = max(w.waits[k], s.pos)
+	}
+}
+
+// awaitInverses waits until the inverses are applied, and marks the mutations
+// whose inverse is not in time. Also one that changed nothing waits: it may be the
+// retry of one whose inverse is still on its way (RULES B4).
+func (w *write) awaitInverses(ctx context.Context) {
+	for k, pos := range w.waits {
+		snd := w.g.shards[k[0]].machine.outbox.sender(uint32(k[1]))
+		err := fmt.Errorf("shard %d does not lead: %w", k[0], ErrInverseLate)
+		if snd != nil {
+			err = snd.await(ctx, pos)
+		}
+		if err == nil {
+			continue
+		}
+		for i := range w.results {
+			r := &w.results[i]
+			if w.from[i] == k[0] && w.to[i] == k[1] && r.Err == nil {
+				r.Outcome, r.Err = InversePending, err
+			}
+		}
+	}
+}
+
+// token says what the caller may expect to see: the source's end, and the other
+// end as seen or as pending.
+func (w *write) token() string {
+	t := token{timeline: w.g.cfg.Timeline}
+	for i := range w.ms {
+		if t.others {
+			break
+		}
+		r := &w.results[i]
+		if r.Outcome == Failed || r.Outcome == Unknown {
+			continue
+		}
+		def, _ := w.schema.EdgeTypeByID(w.ms[i].Type)
+		src := SlotOf(def.fact(w.ms[i].Src).Vertex)
+		dst := SlotOf(def.inverse(w.ms[i].Dst).Vertex)
+		t.see(src, w.g.lastChange(src))
+		if w.from[i] == w.to[i] || w.wait == WaitBoth && r.Outcome != InversePending {
+			t.see(dst, w.g.lastChange(dst))
+		} else if pos := w.waits[[2]uint8{w.from[i], w.to[i]}]; pos > 0 {
+			t.await(pendingInverse{src: src, pos: pos, dst: dst})
+		}
+	}
+	return t.encode()
+}
+
+// lastChange is the position of the last change of a slot that is visible here.
+func (g *Graph) lastChange(s Slot) uint64 {
+	mb := g.member(s)
+	return mb.machine.last[s-mb.first].Load()
+}
