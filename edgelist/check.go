@@ -151,6 +151,9 @@ func (c *checker) subtree(o Order, no uint32, level uint8, lower Key, upper *Key
 	if len(rows) == 0 || o.compare(rows[0].key(o), lower) != 0 {
 		return 0, corruptf("page %s: the first separator is not the branch's own", id)
 	}
+	if len(rows) == 1 {
+		return 0, corruptf("page %s: a branch with one child", id)
+	}
 	var total uint64
 	for i := range rows {
 		bound := upper

@@ -71,7 +71,7 @@ func compareEdges(t testing.TB, what string, got, want []Edge) {
 	if !slices.EqualFunc(got, want, sameEdge) {
 		for i := range min(len(got), len(want)) {
 			if !sameEdge(got[i], want[i]) {
-				t.Fatalf("%s: edge %d is %v, want %v (of %d, want %d)", what, i, got[i], want[i], len(got), len(want))
+				t.Fatalf("%s: edge %d is %.80v, want %.80v (of %d, want %d)", what, i, got[i], want[i], len(got), len(want))
 			}
 		}
 		t.Fatalf("%s: %d edges, want %d", what, len(got), len(want))
@@ -205,7 +205,7 @@ func (r *run) step() {
 		}
 	}
 	if err != nil || ok != had || had && !sameEdge(got, old) {
-		r.t.Fatalf("change of %d: %v %v %v, want %v %v", e.Peer, got, ok, err, old, had)
+		r.t.Fatalf("change of %d: %.80v %v %v, want %.80v %v", e.Peer, got, ok, err, old, had)
 	}
 	r.ver++
 	r.w.SetVersion(r.ver)
@@ -222,7 +222,7 @@ func (r *run) reads(l *List) {
 		id := r.world.ids()
 		want, had := r.model[id]
 		if got, ok, err := l.Get(id); err != nil || ok != had || had && !sameEdge(got, want) {
-			r.t.Fatalf("get %d: %v %v %v, want %v %v", id, got, ok, err, want, had)
+			r.t.Fatalf("get %d: %.80v %v %v, want %.80v %v", id, got, ok, err, want, had)
 		}
 		since, until := r.world.times(), r.world.times()
 		n := uint64(len(r.model.query(Query{Order: ByTime, Since: since, Until: until})))

@@ -258,6 +258,15 @@ func (w *Writer) partition(k kind, rows []row, cut bias) [][]row {
 		return [][]row{rows[:i], rows[i:]}
 	}
 	var parts [][]row
+	if k.branch() {
+		// Evenly, as no branch may be left with one child.
+		n := (len(rows) + w.opt.Branch - 1) / w.opt.Branch
+		for ; n > 0; n-- {
+			size := len(rows) / n
+			parts, rows = append(parts, rows[:size]), rows[size:]
+		}
+		return parts
+	}
 	from, blob := 0, 0
 	for i := range rows {
 		blob += len(rows[i].props)
@@ -270,7 +279,8 @@ func (w *Writer) partition(k kind, rows []row, cut bias) [][]row {
 }
 
 // cutAt returns the row at which the bias cuts. A row weighs its share of a
-// page's entries and its share of a page's bytes.
+// page's entries and its share of a page's bytes. Neither part of a branch has
+// less than two children.
 func (w *Writer) cutAt(k kind, rows []row, cut bias) int {
 	weigh := func(r *row) int {
 		if k.branch() {
@@ -289,12 +299,14 @@ func (w *Writer) cutAt(k kind, rows []row, cut bias) int {
 	case prepend1to9:
 		goal = total / 10
 	}
-	sum := 0
-	for i := range rows {
-		sum += weigh(&rows[i])
-		if sum >= goal {
-			return min(max(i+1, 1), len(rows)-1)
-		}
+	least := 1
+	if k.branch() {
+		least = 2
 	}
-	return len(rows) - 1
+	at, sum := 0, 0
+	for at < len(rows) && sum < goal {
+		sum += weigh(&rows[at])
+		at++
+	}
+	return min(max(at, least), len(rows)-least)
 }

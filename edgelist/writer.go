@@ -32,7 +32,7 @@ type slot struct {
 	own   bool // page is the writer's copy and may be changed in place
 	dirty bool // to be handed out by Flush
 	whole bool // by Put: the page is new, or its rows moved
-	born  bool // made since the last Flush: the store does not have it
+	born  bool // the store does not have it
 	gone  bool // removed
 }
 
@@ -322,7 +322,7 @@ func (w *Writer) flushHead(sink Sink) error {
 
 func (w *Writer) flushPage(sink Sink, id PageID, s *slot) error {
 	if s.gone {
-		s.dirty = false
+		*s = slot{gone: true, born: true}
 		return sink.Remove(id)
 	}
 	if !s.whole && s.page.fresh() == 0 {
