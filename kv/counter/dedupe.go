@@ -132,9 +132,11 @@ func (d *dedupe) remember(slot uint16, id string, ordinal uint32, a answer) erro
 	return d.count(slot, 1)
 }
 
-// forget removes up to limit answers of slot that are past their window.
-func (d *dedupe) forget(slot uint16, elapsed int64, limit int) (int, error) {
-	popped, err := d.forgets.pop(slot, elapsed-d.window, limit)
+// forget removes up to limit answers of slot that are past their window; none
+// unless the oldest has been so for overdue µs.
+func (d *dedupe) forget(slot uint16, elapsed, overdue int64, limit int) (int, error) {
+	until := elapsed - d.window
+	popped, err := d.forgets.pop(slot, until-overdue, until, limit)
 	if err != nil {
 		return 0, err
 	}
@@ -152,9 +154,15 @@ func (d *dedupe) drop(slot uint16, tail []byte) error {
 	return d.count(slot, -1)
 }
 
-func (d *dedupe) full(slot uint16) (bool, error) {
-	err := d.count(slot, 0)
-	return d.counts[slot-d.keys.first] >= d.limit, err
+// full tells whether slot has no room for another answer, once some that are
+// past their window have made theirs.
+func (d *dedupe) full(slot uint16, elapsed int64) (bool, error) {
+	n := &d.counts[slot-d.keys.first]
+	if err := d.count(slot, 0); err != nil || *n < d.limit {
+		return false, err
+	}
+	_, err := d.forget(slot, elapsed, 0, forgetPerTouch)
+	return *n >= d.limit, err
 }
 
 // count adds to the number of answers of slot.

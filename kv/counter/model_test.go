@@ -16,6 +16,7 @@ import (
 // indexes: what State must answer.
 type model struct {
 	window, limit int64
+	overdue       int64
 	counters      map[string]*Counter
 	answers       map[uint16][]modelAnswer // by slot, in the order of forgetting
 }
@@ -30,7 +31,7 @@ type modelAnswer struct {
 
 func newModel(cfg Config) *model {
 	return &model{
-		window: cfg.Window.Microseconds(), limit: int64(cfg.MaxAnswers),
+		window: cfg.Window.Microseconds(), limit: int64(cfg.MaxAnswers), overdue: cfg.Overdue.Microseconds(),
 		counters: map[string]*Counter{}, answers: map[uint16][]modelAnswer{},
 	}
 }
@@ -44,6 +45,14 @@ func (m *model) at(r Ref, now int64) *Counter {
 	return c
 }
 
+// touch forgets a few answers of slot where the oldest is overdue.
+func (m *model) touch(slot uint16, elapsed, overdue int64) {
+	until := elapsed - m.window
+	if l := m.answers[slot]; len(l) > 0 && l[0].elapsed <= until-overdue {
+		m.forget(slot, until, forgetPerTouch)
+	}
+}
+
 func (m *model) forget(slot uint16, until int64, limit int) (n int) {
 	list := m.answers[slot]
 	for n < len(list) && n < limit && list[n].elapsed <= until {
@@ -54,7 +63,7 @@ func (m *model) forget(slot uint16, until int64, limit int) (n int) {
 }
 
 func (m *model) incr(in Increment, clk Clock) Result {
-	m.forget(in.Slot, clk.Elapsed-m.window, forgetPerTouch)
+	m.touch(in.Slot, clk.Elapsed, m.overdue)
 	if in.RequestID == "" {
 		return m.add(in, clk.Now)
 	}
@@ -72,7 +81,10 @@ func (m *model) incr(in Increment, clk Clock) Result {
 		m.answers[in.Slot] = list
 	}
 	if int64(len(list)) >= m.limit {
-		return Result{Outcome: DedupeFull}
+		m.touch(in.Slot, clk.Elapsed, 0)
+		if list = m.answers[in.Slot]; int64(len(list)) >= m.limit {
+			return Result{Outcome: DedupeFull}
+		}
 	}
 	res := m.add(in, clk.Now)
 	if res.Outcome == Applied || res.Outcome == Capped || res.Outcome == Overflow {
@@ -119,7 +131,7 @@ func (m *model) add(in Increment, now int64) Result {
 }
 
 func (m *model) set(a Assignment, clk Clock) Outcome {
-	m.forget(a.Slot, clk.Elapsed-m.window, forgetPerTouch)
+	m.touch(a.Slot, clk.Elapsed, m.overdue)
 	switch {
 	case a.ExpireAt != 0 && a.ExpireAt <= clk.Now:
 		return ExpirePast
@@ -131,7 +143,7 @@ func (m *model) set(a Assignment, clk Clock) Outcome {
 }
 
 func (m *model) delete(r Ref, clk Clock) bool {
-	m.forget(r.Slot, clk.Elapsed-m.window, forgetPerTouch)
+	m.touch(r.Slot, clk.Elapsed, m.overdue)
 	c := m.at(r, clk.Now)
 	existed := c.Exists
 	*c = Counter{}
@@ -329,6 +341,7 @@ func TestAnswersAreTheModelsWhateverTheCutsAndRestarts(t *testing.T) {
 	cfg := testConfig()
 	cfg.Window = 700 * time.Microsecond
 	cfg.MaxAnswers = 6
+	cfg.Overdue = 200 * time.Microsecond
 	for i := range runs {
 		seed := seed + uint64(i)
 		ops := randomOps(rand.New(rand.NewPCG(seed, 1)), length)
@@ -355,6 +368,7 @@ func TestRandomRunMeetsEveryOutcome(t *testing.T) {
 	cfg := testConfig()
 	cfg.Window = 700 * time.Microsecond
 	cfg.MaxAnswers = 6
+	cfg.Overdue = 200 * time.Microsecond
 	r := newRig(t, cfg)
 	seen := map[string]int{}
 	for _, o := range randomOps(rand.New(rand.NewPCG(1, 1)), 3000) {

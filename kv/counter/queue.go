@@ -78,10 +78,10 @@ func (q *queue) remove(slot uint16, time int64, tail ...[]byte) {
 }
 
 // pop removes up to limit entries of slot whose time is at most until, and
-// returns them oldest first.
-func (q *queue) pop(slot uint16, until int64, limit int) ([]entry, error) {
+// returns them oldest first; none unless the oldest has reached trigger.
+func (q *queue) pop(slot uint16, trigger, until int64, limit int) ([]entry, error) {
 	b := q.bound(slot)
-	if *b > until || *b == Never {
+	if *b > trigger || *b == Never {
 		return nil, nil
 	}
 	keys, err := q.scan(slot, limit+1)
@@ -91,7 +91,8 @@ func (q *queue) pop(slot uint16, until int64, limit int) ([]entry, error) {
 	var popped []entry
 	for i, key := range keys {
 		e := q.entry(slot, key)
-		if *b = e.time; e.time > until || i == limit {
+		// The bound that let us in may have been too low: the oldest entry decides.
+		if *b = e.time; e.time > until || i == limit || (i == 0 && e.time > trigger) {
 			return popped, nil
 		}
 		q.pending.ReplaceOrInsert(queueWrite{key: key, deleted: true})

@@ -95,7 +95,7 @@ func TestRuleE2FullTableRefusesAndNeverForgetsEarly(t *testing.T) {
 	if n := r.answers.counts[1]; n != unread {
 		t.Fatalf("count of a slot just opened: %d", n)
 	}
-	if full, err := r.answers.full(1); full || err != nil || r.answers.counts[1] != 5 {
+	if err := r.answers.count(1, 0); err != nil || r.answers.counts[1] != 5 {
 		t.Fatalf("%d answers are left, want the 5 new ones (%v)", r.answers.counts[1], err)
 	}
 }
@@ -251,6 +251,7 @@ func TestReplayFromTheLastCutCountsOnce(t *testing.T) {
 func TestTouchRemovesOnlyAFewOfItsSlot(t *testing.T) {
 	cfg := testConfig()
 	cfg.Window = time.Second
+	cfg.Overdue = -1
 	r := newRig(t, cfg)
 	for i := range 30 { // all in slot 1
 		r.incr(Increment{Ref: ref(1+8*i, 0), Delta: 1, ExpireAt: 2 * sec, RequestID: fmt.Sprint(i)}, at(sec))
@@ -298,4 +299,21 @@ func TestSweepDependsOnTheRowsAlone(t *testing.T) {
 	if dumps[true] != dumps[false] {
 		t.Fatalf("restarted:\n%s\nnot:\n%s", dumps[true], dumps[false])
 	}
+}
+
+// What has just come is left to Sweep, which removes it at less cost.
+func TestTouchLeavesWhatIsNotOverdue(t *testing.T) {
+	r := newRig(t, testConfig())
+	r.incr(Increment{Ref: ref(1, 0), Delta: 1, ExpireAt: 700 * sec, RequestID: "a"}, Clock{Now: sec, Elapsed: 100 * sec})
+	touch := func(clk Clock, expiry, forget int64) {
+		t.Helper()
+		r.incr(Increment{Ref: ref(9, 0), Delta: 1}, clk)
+		if r.NextExpiry() != expiry || r.NextForget() != forget {
+			t.Fatalf("at %+v: next expiry %d, next forgetting %d", clk, r.NextExpiry(), r.NextForget())
+		}
+	}
+	touch(Clock{Now: 705*sec - 1, Elapsed: 705*sec - 1}, 700*sec, 700*sec)
+	r.wantValue(ref(1, 0), 705*sec-1, Counter{})
+	touch(Clock{Now: 705 * sec, Elapsed: 705*sec - 1}, Never, 700*sec)
+	touch(Clock{Now: 705 * sec, Elapsed: 705 * sec}, Never, Never)
 }

@@ -7,15 +7,16 @@ import (
 	"github.com/lianadb/liana/kv"
 )
 
-// Rows removed on the way of one operation on a slot: more than one operation
-// adds, so what is past its time shrinks, and few enough to cost little.
+// Rows removed on the way of one operation on a slot, where Sweep has left them
+// for too long: more than one operation adds, so that they get fewer, and few
+// enough to cost little.
 const (
 	expirePerTouch = 8
 	forgetPerTouch = 4
 )
 
-// Config of a State. Window and MaxAnswers decide what the state machine does:
-// they must be the same on all replicas and for all of a log.
+// Config of a State. Window, MaxAnswers and Overdue decide what the state machine
+// does: they must be the same on all replicas and for all of a log.
 type Config struct {
 	// Prefix appends what the keys of the rows of a slot that belong to this
 	// package begin with; nothing else may lie under it. Different for each slot,
@@ -28,6 +29,10 @@ type Config struct {
 	// MaxAnswers is how many answers a slot keeps at once. Default 262,144: 430
 	// increments with an id per second on one slot, all the time.
 	MaxAnswers int
+	// Overdue is how long past its time a row must be before operations on its slot
+	// help Sweep to remove it: Sweep pays for a scan once a slot, they once each.
+	// Default 5 s; negative: no time at all.
+	Overdue time.Duration
 	// CacheRows bounds the rows kept decoded between cuts. Default 32,768, some
 	// 200 bytes each. It changes speed only.
 	CacheRows int
@@ -39,6 +44,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxAnswers == 0 {
 		c.MaxAnswers = 1 << 18
+	}
+	if c.Overdue == 0 {
+		c.Overdue = 5 * time.Second
 	}
 	if c.CacheRows == 0 {
 		c.CacheRows = 1 << 15
@@ -58,7 +66,8 @@ func (c Config) keys() keySpace {
 // what a command did wrong is an Outcome.
 type State struct {
 	keys    keySpace
-	window  int64
+	window  int64 // µs
+	overdue int64 // µs
 	rows    *rows
 	expiry  *queue
 	answers *dedupe
@@ -82,7 +91,7 @@ func Open(cfg Config, view kv.Reader) (*State, error) {
 		return nil, err
 	}
 	return &State{
-		keys: keys, window: window,
+		keys: keys, window: window, overdue: max(0, cfg.Overdue.Microseconds()),
 		rows:   newRows(view, max(1, cfg.CacheRows/2)),
 		expiry: expiry, answers: answers,
 	}, nil
@@ -115,7 +124,7 @@ func (s *State) Incr(in Increment, clk Clock) (Result, error) {
 	if at, ok := timeOfID(in.RequestID); ok && at < clk.Now-s.window {
 		return Result{Outcome: IDTooOld}, nil
 	}
-	full, err := s.answers.full(in.Slot)
+	full, err := s.answers.full(in.Slot, clk.Elapsed)
 	if full || err != nil {
 		return Result{Outcome: DedupeFull}, err
 	}
@@ -222,17 +231,18 @@ func (s *State) ApplyDerived(ref Ref, delta int64) (value int64, err error) {
 
 // Sweep removes up to limit expired counters and as many answers past their
 // window, oldest first, and returns how many it removed. Reads never see an
-// expired counter, so this only frees space: the leader proposes it when
-// NextExpiry or NextForget has come, and again while it removes something.
+// expired counter nor a retry an old answer, so this only frees space. The leader
+// proposes it, at most once a second, when NextExpiry or NextForget has come, and
+// at once again where it removed limit or more.
 func (s *State) Sweep(clk Clock, limit int) (removed int, err error) {
 	expired, err := s.sweep(s.expiry, clk.Now, limit, func(slot uint16, left int) (int, error) {
-		return s.expire(slot, clk.Now, left)
+		return s.expire(slot, clk.Now, 0, left)
 	})
 	if err != nil {
 		return 0, err
 	}
 	forgotten, err := s.sweep(s.answers.forgets, clk.Elapsed-s.window, limit, func(slot uint16, left int) (int, error) {
-		return s.answers.forget(slot, clk.Elapsed, left)
+		return s.answers.forget(slot, clk.Elapsed, 0, left)
 	})
 	return expired + forgotten, err
 }
@@ -292,15 +302,15 @@ func (s *State) Published(view kv.Reader) {
 	s.answers.published(view)
 }
 
-// enter checks ref and removes a little of what is past its time in its slot.
+// enter checks ref and removes a little of what is overdue in its slot.
 func (s *State) enter(ref Ref, clk Clock) error {
 	if err := s.check(ref); err != nil {
 		return err
 	}
-	if _, err := s.expire(ref.Slot, clk.Now, expirePerTouch); err != nil {
+	if _, err := s.expire(ref.Slot, clk.Now, s.overdue, expirePerTouch); err != nil {
 		return err
 	}
-	_, err := s.answers.forget(ref.Slot, clk.Elapsed, forgetPerTouch)
+	_, err := s.answers.forget(ref.Slot, clk.Elapsed, s.overdue, forgetPerTouch)
 	return err
 }
 
@@ -313,9 +323,10 @@ func (s *State) check(ref Ref) error {
 	return nil
 }
 
-// expire removes up to limit counters of slot whose time has come.
-func (s *State) expire(slot uint16, now int64, limit int) (int, error) {
-	popped, err := s.expiry.pop(slot, now, limit)
+// expire removes up to limit counters of slot whose time has come; none unless
+// that of the first came overdue µs ago.
+func (s *State) expire(slot uint16, now, overdue int64, limit int) (int, error) {
+	popped, err := s.expiry.pop(slot, now-overdue, now, limit)
 	if err != nil {
 		return 0, err
 	}
