@@ -96,10 +96,10 @@ func BenchmarkInsert(b *testing.B) {
 	for _, n := range benchSizes {
 		for _, group := range []int{1, 16} {
 			m := benchList(b, n, 100, nil)
+			oldest, next := 0, n
 			b.Run(fmt.Sprintf("n=%d/group=%d", n, group), func(b *testing.B) {
 				b.ReportAllocs()
 				m.bytes = 0
-				oldest, next := 0, n
 				for i := 0; i < b.N; i += group {
 					w, err := OpenWriter(m, nil)
 					if err != nil {
@@ -196,15 +196,17 @@ func BenchmarkFold(b *testing.B) {
 }
 
 func foldInput(chain int) ([]byte, [][]byte) {
-	rows := make([]row, 500)
-	for i := range rows {
-		rows[i] = row{id: uint64(i) << 53, time: arrival(i)}
+	var rows, drops table
+	rows.reset(kindIDLeaf)
+	for i := range 500 {
+		rows.append(&row{id: uint64(i) << 53, time: arrival(i)})
 	}
-	base := appendPage(nil, kindIDLeaf, 0, 0, rows)
+	base := appendPage(nil, 0, 0, &rows)
 	var operands [][]byte
 	for i := range chain {
-		op := operand{kind: kindIDLeaf, weight: 1, changes: []change{{row: row{id: scattered(i), time: arrival(1000 + i)}}}}
-		operands = append(operands, op.append(nil))
+		rows.reset(kindIDLeaf)
+		rows.append(&row{id: scattered(i), time: arrival(1000 + i)})
+		operands = append(operands, appendOperand(nil, kindIDLeaf, 1, 0, &rows, &drops))
 	}
 	return base, operands
 }

@@ -64,26 +64,22 @@ func (c *checker) page(id PageID, p *Page) error {
 		c.stats.Bytes += len(p.tree.append(nil))
 		return nil
 	}
-	rows := p.appendRows(nil)
-	size := len(appendPage(nil, p.kind, 0, p.version, rows))
+	rows := decoded(p)
+	size := len(appendPage(nil, 0, p.version, rows))
 	c.stats.Bytes += size
 	c.stats.MaxPageBytes = max(c.stats.MaxPageBytes, size)
-	blob := 0
-	for i := range rows {
-		blob += len(rows[i].props)
-		o := p.kind.order()
-		if i > 0 && o.compare(rows[i-1].key(o), rows[i].key(o)) >= 0 {
-			return corruptf("page %s: entries %d and %d are out of order", id, i-1, i)
-		}
+	blob := rows.propsLen()
+	if i, ok := rows.sorted(); !ok {
+		return corruptf("page %s: entries %d and %d are out of order", id, i-1, i)
 	}
 	largest := &c.stats.MaxLeafEntries
 	if p.kind.branch() {
 		largest = &c.stats.MaxBranchEntries
 	}
-	*largest = max(*largest, len(rows))
+	*largest = max(*largest, rows.n)
 	switch {
-	case len(rows) != p.live || blob != p.blob:
-		return corruptf("page %s: %d entries and %d bytes of properties, %d and %d were counted", id, len(rows), blob, p.live, p.blob)
+	case rows.n != p.live || blob != p.blob:
+		return corruptf("page %s: %d entries and %d bytes of properties, %d and %d were counted", id, rows.n, blob, p.live, p.blob)
 	case size > maxPageBytes:
 		return corruptf("page %s: %d bytes, at most %d", id, size, maxPageBytes)
 	case size > p.sizeBound():
@@ -137,51 +133,65 @@ func (c *checker) subtree(o Order, no uint32, level uint8, lower Key, upper *Key
 	if err := c.page(id, p); err != nil {
 		return 0, err
 	}
-	rows := p.appendRows(nil)
-	for i := range rows {
-		k := rows[i].key(o)
+	rows := decoded(p)
+	for i := range rows.n {
+		k := rows.keyAt(o, i)
 		if o.compare(k, lower) < 0 || upper != nil && o.compare(k, *upper) >= 0 {
 			return 0, corruptf("page %s: entry %d (id %d, time %d) is outside of its separators", id, i, k.ID, k.Time)
 		}
 	}
 	if level == 0 {
-		return uint64(len(rows)), c.leaf(o, rows)
+		c.leaf(o, rows)
+		return uint64(rows.n), nil
 	}
 	c.stats.Trees[o].Branches++
-	if len(rows) == 0 || o.compare(rows[0].key(o), lower) != 0 {
+	if rows.n == 0 || o.compare(rows.keyAt(o, 0), lower) != 0 {
 		return 0, corruptf("page %s: the first separator is not the branch's own", id)
 	}
-	if len(rows) == 1 {
+	if rows.n == 1 {
 		return 0, corruptf("page %s: a branch with one child", id)
 	}
+	return c.children(o, id, level, rows, upper)
+}
+
+// children proves the pages below a branch.
+func (c *checker) children(o Order, id PageID, level uint8, rows *table, upper *Key) (uint64, error) {
 	var total uint64
-	for i := range rows {
+	for i := range rows.n {
 		bound := upper
-		if i+1 < len(rows) {
-			k := rows[i+1].key(o)
+		if i+1 < rows.n {
+			k := rows.keyAt(o, i+1)
 			bound = &k
 		}
-		n, err := c.subtree(o, rows[i].child, level-1, rows[i].key(o), bound)
+		r := rows.at(i)
+		n, err := c.subtree(o, r.child, level-1, r.key(o), bound)
 		if err != nil {
 			return 0, err
 		}
-		if n != rows[i].count {
-			return 0, corruptf("page %s: child %d has %d edges, %d were counted", id, rows[i].child, n, rows[i].count)
+		if n != r.count {
+			return 0, corruptf("page %s: child %d has %d edges, %d were counted", id, r.child, n, r.count)
 		}
 		total += n
 	}
 	return total, nil
 }
 
-func (c *checker) leaf(o Order, rows []row) error {
+func (c *checker) leaf(o Order, rows *table) {
 	c.stats.Trees[o].Leaves++
-	for i := range rows {
-		if n := len(rows[i].props); n > 0 {
+	for _, b := range rows.props {
+		if len(b) > 0 {
 			c.stats.WithProps++
-			c.propBytes += uint64(n)
+			c.propBytes += uint64(len(b))
 		}
 	}
-	return nil
+}
+
+// decoded returns the entries of p.
+func decoded(p *Page) *table {
+	t := new(table)
+	t.reset(p.kind)
+	p.appendRows(t)
+	return t
 }
 
 // same proves that both trees hold the same edges. They hold equally many, and

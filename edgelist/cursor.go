@@ -128,11 +128,20 @@ func (c *cursor) rank() int {
 	return n
 }
 
-// appendRows appends all live entries of p to rows. Properties alias the page.
-func (p *Page) appendRows(rows []row) []row {
-	var r row
-	for c := p.first(); c.next(&r); {
-		rows = append(rows, r)
+// appendRows adds all live entries of p to t.
+func (p *Page) appendRows(t *table) {
+	i := 0
+	for j := range p.deltas {
+		d := &p.deltas[j]
+		t.appendBlock(&p.block, i, d.pos())
+		i = d.pos()
+		if d.has(flagInBase) {
+			i++
+		}
+		if !d.has(flagDrop) {
+			r := p.deltaRow(d)
+			t.append(&r)
+		}
 	}
-	return rows
+	t.appendBlock(&p.block, i, p.n)
 }

@@ -86,8 +86,7 @@ func (w *Writer) settle(o Order, depth, d int, cut bias, shrunk bool) error {
 	level := uint8(len(w.path) - 1 - depth)
 	switch {
 	case w.over(s.page):
-		w.rows = s.page.appendRows(w.rows[:0])
-		parts := w.partition(s.page.kind, w.rows, cut)
+		parts := w.partition(w.load(s.page), cut)
 		return w.replace(o, depth, s.sep, level, []uint32{s.no}, parts)
 	case shrunk && w.under(s.page):
 		return w.refill(o, depth, level)
@@ -111,8 +110,8 @@ func (w *Writer) settleRoot(o Order, cut bias) error {
 	s := &w.path[0]
 	r := &w.ownHead().tree.roots[o]
 	if w.over(s.page) {
-		w.rows = s.page.appendRows(w.rows[:0])
-		top, err := w.store(o, r.height, minKey(), []uint32{s.no}, w.partition(s.page.kind, w.rows, cut))
+		parts := w.partition(w.load(s.page), cut)
+		top, err := w.store(o, r.height, minKey(), []uint32{s.no}, parts)
 		if err != nil {
 			return err
 		}
@@ -166,12 +165,12 @@ func (w *Writer) refill(o Order, depth int, level uint8) error {
 	if err != nil {
 		return err
 	}
-	w.rows = rp.appendRows(lp.appendRows(w.rows[:0]))
+	rp.appendRows(w.load(lp))
 	sep := right.key(o)
 	parent.drop(parent.find(sep), sep)
-	parts := [][]row{w.rows}
-	if !w.fits(lp.kind, w.rows, 3, 4) {
-		parts = w.partition(lp.kind, w.rows, even)
+	parts := []table{w.rows}
+	if !w.fits(&w.rows, 3, 4) {
+		parts = w.partition(&w.rows, even)
 	}
 	return w.replace(o, depth, left.key(o), level, []uint32{left.child, right.child}, parts)
 }
@@ -179,7 +178,7 @@ func (w *Writer) refill(o Order, depth int, level uint8) error {
 // replace stores parts in place of the pages nos, and as the children of the
 // branch above depth. The first part keeps the separator; the branch has no
 // entries any more for the other pages.
-func (w *Writer) replace(o Order, depth int, sep Key, level uint8, nos []uint32, parts [][]row) error {
+func (w *Writer) replace(o Order, depth int, sep Key, level uint8, nos []uint32, parts []table) error {
 	children, err := w.store(o, level, sep, nos, parts)
 	if err != nil {
 		return err
@@ -193,28 +192,21 @@ func (w *Writer) replace(o Order, depth int, sep Key, level uint8, nos []uint32,
 
 // store writes parts as pages of a level, to the pages nos first and to new
 // ones then, and removes pages left over. It returns the branch entries.
-func (w *Writer) store(o Order, level uint8, sep Key, nos []uint32, parts [][]row) ([]row, error) {
-	k := nodeKind(o, level)
+func (w *Writer) store(o Order, level uint8, sep Key, nos []uint32, parts []table) ([]row, error) {
 	children := make([]row, 0, len(parts))
-	for i, part := range parts {
+	for i := range parts {
+		part := &parts[i]
 		no, err := w.number(o, nos, i)
 		if err != nil {
 			return nil, err
 		}
 		if i > 0 {
-			sep = part[0].key(o)
+			sep = part.keyAt(o, 0)
 		}
-		if _, err := w.rewrite(PageID{Order: o, No: no}, k, part); err != nil {
+		if _, err := w.rewrite(PageID{Order: o, No: no}, part); err != nil {
 			return nil, err
 		}
-		r := row{id: sep.ID, time: sep.Time, child: no, count: uint64(len(part))}
-		if k.branch() {
-			r.count = 0
-			for j := range part {
-				r.count += part[j].count
-			}
-		}
-		children = append(children, r)
+		children = append(children, row{id: sep.ID, time: sep.Time, child: no, count: part.edges()})
 	}
 	for _, no := range nos[min(len(parts), len(nos)):] {
 		w.remove(PageID{Order: o, No: no})
@@ -240,57 +232,57 @@ func (w *Writer) number(o Order, nos []uint32, i int) (uint32, error) {
 }
 
 // fits says whether rows keep to num/den of a page's bounds.
-func (w *Writer) fits(k kind, rows []row, num, den int) bool {
-	if k.branch() {
-		return len(rows)*den <= w.opt.Branch*num
+func (w *Writer) fits(rows *table, num, den int) bool {
+	if rows.kind.branch() {
+		return rows.n*den <= w.opt.Branch*num
 	}
-	size := sizeBound(k, len(rows), propsLen(rows))
-	return len(rows)*den <= w.opt.SplitEntries*num && size*den <= w.opt.MaxPageBytes*num
+	size := sizeBound(rows.kind, rows.n, rows.propsLen())
+	return rows.n*den <= w.opt.SplitEntries*num && size*den <= w.opt.MaxPageBytes*num
 }
 
 // partition cuts rows into parts that each fit a page: one when they do, two by
 // weight when that is enough, else as many as it takes.
-func (w *Writer) partition(k kind, rows []row, cut bias) [][]row {
-	if w.fits(k, rows, 1, 1) {
-		return [][]row{rows}
+func (w *Writer) partition(rows *table, cut bias) []table {
+	if w.fits(rows, 1, 1) {
+		return []table{*rows}
 	}
-	if i := w.cutAt(k, rows, cut); w.fits(k, rows[:i], 1, 1) && w.fits(k, rows[i:], 1, 1) {
-		return [][]row{rows[:i], rows[i:]}
+	i := w.cutAt(rows, cut)
+	left, right := rows.slice(0, i), rows.slice(i, rows.n)
+	if w.fits(&left, 1, 1) && w.fits(&right, 1, 1) {
+		return []table{left, right}
 	}
-	var parts [][]row
-	if k.branch() {
-		// Evenly, as no branch may be left with one child.
-		n := (len(rows) + w.opt.Branch - 1) / w.opt.Branch
-		for ; n > 0; n-- {
-			size := len(rows) / n
-			parts, rows = append(parts, rows[:size]), rows[size:]
-		}
-		return parts
-	}
+	var parts []table
 	from, blob := 0, 0
-	for i := range rows {
-		blob += len(rows[i].props)
-		if w.overs(k, i+1-from, blob) {
-			parts = append(parts, rows[from:i])
-			from, blob = i, len(rows[i].props)
+	if rows.kind.branch() {
+		// Evenly, as no branch may be left with one child.
+		for n := (rows.n + w.opt.Branch - 1) / w.opt.Branch; n > 1; n-- {
+			size := (rows.n - from) / n
+			parts = append(parts, rows.slice(from, from+size))
+			from += size
+		}
+		return append(parts, rows.slice(from, rows.n))
+	}
+	for i := range rows.n {
+		size := rows.propsLenAt(i)
+		blob += size
+		if w.overs(rows.kind, i+1-from, blob) {
+			parts = append(parts, rows.slice(from, i))
+			from, blob = i, size
 		}
 	}
-	return append(parts, rows[from:])
+	return append(parts, rows.slice(from, rows.n))
 }
 
 // cutAt returns the row at which the bias cuts. A row weighs its share of a
 // page's entries and its share of a page's bytes. Neither part of a branch has
 // less than two children.
-func (w *Writer) cutAt(k kind, rows []row, cut bias) int {
-	weigh := func(r *row) int {
-		if k.branch() {
-			return 1
-		}
-		return w.opt.MaxPageBytes + w.opt.SplitEntries*(leafRow+propsRow+len(r.props))
+func (w *Writer) cutAt(rows *table, cut bias) int {
+	weigh := func(i int) int {
+		return w.opt.MaxPageBytes + w.opt.SplitEntries*(leafRow+propsRow+rows.propsLenAt(i))
 	}
 	total := 0
-	for i := range rows {
-		total += weigh(&rows[i])
+	for i := range rows.n {
+		total += weigh(i)
 	}
 	goal := total / 2
 	switch cut {
@@ -300,13 +292,13 @@ func (w *Writer) cutAt(k kind, rows []row, cut bias) int {
 		goal = total / 10
 	}
 	least := 1
-	if k.branch() {
+	if rows.kind.branch() {
 		least = 2
 	}
 	at, sum := 0, 0
-	for at < len(rows) && sum < goal {
-		sum += weigh(&rows[at])
+	for at < rows.n && sum < goal {
+		sum += weigh(at)
 		at++
 	}
-	return min(max(at, least), len(rows)-least)
+	return min(max(at, least), rows.n-least)
 }

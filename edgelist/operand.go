@@ -1,69 +1,43 @@
 package edgelist
 
 import (
+	"bytes"
 	"encoding/binary"
 	"slices"
 )
 
-// operand is a decoded merge operand: changes sorted by key, one a key.
+// operand is a parsed merge operand.
 type operand struct {
 	kind    kind
 	weight  int
 	version uint64
-	changes []change
+	puts    block
+	drops   block // key columns only
 }
 
-// change puts a row or drops the key of one.
-type change struct {
-	row
-	drop bool
-}
-
-// operand returns p's fresh changes as an operand.
-func (p *Page) operand() operand {
-	op := operand{kind: p.kind, version: p.version}
-	for i := range p.deltas {
-		d := &p.deltas[i]
-		if d.has(flagFresh) {
-			op.changes = append(op.changes, change{row: p.deltaRow(d), drop: d.has(flagDrop)})
-		}
-	}
-	op.weight = max(1, len(op.changes))
-	return op
-}
-
-func (op *operand) append(dst []byte) []byte {
-	puts := make([]row, 0, len(op.changes))
-	var drops []row
-	blob := 0
-	for _, c := range op.changes {
-		if c.drop {
-			drops = append(drops, c.row)
-			continue
-		}
-		puts = append(puts, c.row)
-		blob += len(c.props)
-	}
-	first := byte(op.kind) | flagOperand
+// appendOperand appends an operand that puts and drops entries.
+func appendOperand(dst []byte, k kind, weight int, version uint64, puts, drops *table) []byte {
+	blob := puts.propsLen()
+	first := byte(k) | flagOperand
 	if blob > 0 {
 		first |= flagProps
 	}
-	weighed := op.weight != max(1, len(op.changes))
+	weighed := weight != max(1, puts.n+drops.n)
 	if weighed {
 		first |= flagWeight
 	}
 	dst = append(dst, first)
 	if weighed {
-		dst = binary.AppendUvarint(dst, uint64(op.weight))
+		dst = binary.AppendUvarint(dst, uint64(weight))
 	}
-	if op.kind == kindPacked {
-		dst = binary.AppendUvarint(dst, op.version)
+	if k == kindPacked {
+		dst = binary.AppendUvarint(dst, version)
 	}
-	dst = appendBlock(dst, op.kind.columns(), puts)
+	dst = puts.appendTo(dst, k.columns())
 	if blob > 0 {
-		dst = appendProps(dst, puts)
+		dst = puts.appendPropsTo(dst)
 	}
-	return appendBlock(dst, op.kind.keyColumns(), drops)
+	return drops.appendTo(dst, k.keyColumns())
 }
 
 func decodeOperand(b []byte) (op operand, err error) {
@@ -86,89 +60,122 @@ func decodeOperand(b []byte) (op operand, err error) {
 		return op, corruptf("operand header cut")
 	}
 	keys := op.kind.keyColumns()
-	puts, err := r.block(op.kind.columns(), keys, props)
-	if err != nil {
+	if op.puts, err = r.block(op.kind.columns(), keys, props); err != nil {
 		return op, err
 	}
-	drops, err := r.block(keys, keys, false)
-	if err != nil {
+	if op.drops, err = r.block(keys, keys, false); err != nil {
 		return op, err
 	}
 	if r.bad || r.off != len(b) {
 		return op, corruptf("operand of kind %d is %d bytes, %d were expected", op.kind, len(b), r.off)
 	}
 	if b[0]&flagWeight == 0 {
-		op.weight = max(1, puts.n+drops.n)
+		op.weight = max(1, op.puts.n+op.drops.n)
 	}
-	return op, op.merge(&puts, &drops)
+	return op, nil
 }
 
-// merge fills the changes from two sorted blocks without a common key.
-func (op *operand) merge(puts, drops *block) error {
-	o := op.kind.order()
-	op.changes = make([]change, 0, puts.n+drops.n)
-	for i, j := 0, 0; i < puts.n || j < drops.n; {
-		if j == drops.n || i < puts.n && o.compare(puts.keyAt(o, i), drops.keyAt(o, j)) < 0 {
-			op.changes = append(op.changes, change{row: puts.rowAt(i)})
-			i++
+// edit is one change of one key within a run of operands: row i of an operand's
+// puts or drops.
+type edit struct {
+	key  Key
+	op   int32
+	row  int32
+	drop bool
+}
+
+// edits is the joint effect of operands of one page: of each key the newest
+// change, sorted by key.
+type edits struct {
+	kind    kind
+	weight  int
+	version uint64
+	ops     []operand
+	list    []edit
+}
+
+// decodeOperands parses operands, oldest first, of which there is at least one.
+func decodeOperands(operands [][]byte) (*edits, error) {
+	all := &edits{ops: make([]operand, len(operands))}
+	n := 0
+	for i, b := range operands {
+		op, err := decodeOperand(b)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 && op.kind != all.kind {
+			return nil, corruptf("operand %d is of kind %d after kind %d", i, op.kind, all.kind)
+		}
+		all.ops[i] = op
+		all.kind, all.version = op.kind, op.version
+		all.weight = min(all.weight+op.weight, 1<<30)
+		n += op.puts.n + op.drops.n
+	}
+	all.list = make([]edit, 0, n)
+	for i := range all.ops {
+		all.add(int32(i), &all.ops[i].drops, true)
+		all.add(int32(i), &all.ops[i].puts, false)
+	}
+	return all, all.sort()
+}
+
+func (e *edits) add(op int32, b *block, drop bool) {
+	o := e.kind.order()
+	for i := range b.n {
+		e.list = append(e.list, edit{key: b.keyAt(o, i), op: op, row: int32(i), drop: drop})
+	}
+}
+
+// sort orders the edits and keeps the newest of each key.
+func (e *edits) sort() error {
+	o := e.kind.order()
+	slices.SortFunc(e.list, func(a, b edit) int {
+		if c := o.compare(a.key, b.key); c != 0 {
+			return c
+		}
+		return int(a.op - b.op)
+	})
+	keep := e.list[:0]
+	for i, c := range e.list {
+		if i+1 < len(e.list) && o.compare(c.key, e.list[i+1].key) == 0 {
+			if c.op == e.list[i+1].op {
+				return corruptf("operand has id %d, time %d twice", c.key.ID, c.key.Time)
+			}
 			continue
 		}
-		k := drops.keyAt(o, j)
-		op.changes = append(op.changes, change{row: row{id: k.ID, time: k.Time}, drop: true})
-		j++
+		keep = append(keep, c)
 	}
-	for i := 1; i < len(op.changes); i++ {
-		if o.compare(op.changes[i-1].key(o), op.changes[i].key(o)) >= 0 {
-			return corruptf("operand entries %d and %d are out of order", i-1, i)
-		}
-	}
+	e.list = keep
 	return nil
 }
 
-// decodeOperands joins operands, oldest first, into one with the same effect.
-func decodeOperands(operands [][]byte) (operand, error) {
-	all, err := decodeOperand(operands[0])
-	if err != nil || len(operands) == 1 {
-		return all, err
-	}
-	for i, b := range operands[1:] {
-		op, err := decodeOperand(b)
-		if err != nil {
-			return op, err
-		}
-		if op.kind != all.kind {
-			return op, corruptf("operand %d is of kind %d after kind %d", i+1, op.kind, all.kind)
-		}
-		all.weight = min(all.weight+op.weight, 1<<30)
-		all.version = op.version
-		all.changes = append(all.changes, op.changes...)
-	}
-	o := all.kind.order()
-	// Stable: of one key's changes the newest stays last, and only it is kept.
-	slices.SortStableFunc(all.changes, func(a, b change) int { return o.compare(a.key(o), b.key(o)) })
-	keep := all.changes[:0]
-	for i, c := range all.changes {
-		if i+1 == len(all.changes) || c.key(o) != all.changes[i+1].key(o) {
-			keep = append(keep, c)
-		}
-	}
-	all.changes = keep
-	return all, nil
-}
+// rowOf returns the entry that an edit puts.
+func (e *edits) rowOf(c *edit) row { return e.ops[c.op].puts.rowAt(int(c.row)) }
 
 // Combine joins operands of one page, oldest first, into one operand with the
 // same effect on every base: of each key the newest change. It is not larger
-// than its arguments together but for a few bytes. Bytes that are no operands give an
-// error marked ErrCorrupt.
+// than its arguments together but for a few bytes. Bytes that are no operands
+// give an error marked ErrCorrupt.
 func Combine(operands [][]byte) ([]byte, error) {
 	if len(operands) == 0 {
 		return nil, corruptf("no operands to combine")
 	}
-	op, err := decodeOperands(operands)
+	all, err := decodeOperands(operands)
 	if err != nil {
 		return nil, err
 	}
-	return op.append(nil), nil
+	var puts, drops table
+	puts.reset(all.kind)
+	drops.reset(all.kind)
+	for i := range all.list {
+		if c := &all.list[i]; c.drop {
+			drops.appendKey(c.key)
+		} else {
+			r := all.rowOf(c)
+			puts.append(&r)
+		}
+	}
+	return appendOperand(nil, all.kind, all.weight, all.version, &puts, &drops), nil
 }
 
 // Fold applies operands, oldest first, to a stored page and returns the new
@@ -186,56 +193,42 @@ func Fold(base []byte, operands [][]byte) ([]byte, error) {
 		if base == nil {
 			return nil, corruptf("nothing to fold")
 		}
-		return slices.Clone(base), nil
+		return bytes.Clone(base), nil
 	}
-	op, err := decodeOperands(operands)
+	all, err := decodeOperands(operands)
 	if err != nil {
 		return nil, err
 	}
-	if base != nil && op.kind != p.kind {
-		return nil, corruptf("operand of kind %d on a page of kind %d", op.kind, p.kind)
+	if base != nil && all.kind != p.kind {
+		return nil, corruptf("operand of kind %d on a page of kind %d", all.kind, p.kind)
 	}
-	rows, err := foldRows(&p.block, &op)
-	if err != nil {
-		return nil, err
+	var t table
+	t.reserve(all.kind, p.n+len(all.list))
+	all.apply(&p.block, &t)
+	if i, ok := t.sorted(); !ok {
+		return nil, corruptf("entries %d and %d are out of order", i-1, i)
 	}
-	weight := min(p.weight+op.weight, 1<<30)
-	return appendPage(nil, op.kind, weight, op.version, rows), nil
+	weight := min(p.weight+all.weight, 1<<30)
+	dst := make([]byte, 0, len(base)+2*leafRow*len(all.list)+pageFixed)
+	return appendPage(dst, weight, all.version, &t), nil
 }
 
-// foldRows lays changes over the rows of a base and proves their order.
-func foldRows(b *block, op *operand) ([]row, error) {
-	o := op.kind.order()
-	rows := make([]row, 0, b.n+len(op.changes))
+// apply lays the edits over the rows of a base.
+func (e *edits) apply(b *block, t *table) {
+	o := e.kind.order()
 	i := 0
-	var last Key
-	for _, c := range op.changes {
-		k := c.key(o)
-		for ; i < b.n; i++ {
-			bk := b.keyAt(o, i)
-			if i > 0 && o.compare(last, bk) >= 0 {
-				return nil, corruptf("entries %d and %d are out of order", i-1, i)
-			}
-			cmp := o.compare(bk, k)
-			if cmp > 0 {
-				break
-			}
-			last = bk
-			if cmp < 0 {
-				rows = append(rows, b.rowAt(i))
-			}
+	for n := range e.list {
+		c := &e.list[n]
+		j := max(i, b.lowerBound(o, c.key)) // of a base out of order, no less than i
+		t.appendBlock(b, i, j)
+		i = j
+		if i < b.n && o.compare(b.keyAt(o, i), c.key) == 0 {
+			i++
 		}
 		if !c.drop {
-			rows = append(rows, c.row)
+			r := e.rowOf(c)
+			t.append(&r)
 		}
 	}
-	for ; i < b.n; i++ {
-		bk := b.keyAt(o, i)
-		if i > 0 && o.compare(last, bk) >= 0 {
-			return nil, corruptf("entries %d and %d are out of order", i-1, i)
-		}
-		last = bk
-		rows = append(rows, b.rowAt(i))
-	}
-	return rows, nil
+	t.appendBlock(b, i, b.n)
 }

@@ -133,13 +133,10 @@ func (t *treeHead) append(dst []byte) []byte {
 	return dst
 }
 
-// appendPage appends rows, sorted by key, as a whole page.
-func appendPage(dst []byte, k kind, weight int, version uint64, rows []row) []byte {
-	blob := 0
-	if k.hasProps() {
-		blob = propsLen(rows)
-	}
-	first := byte(k)
+// appendPage appends a table as a whole page.
+func appendPage(dst []byte, weight int, version uint64, t *table) []byte {
+	blob := t.propsLen()
+	first := byte(t.kind)
 	if blob > 0 {
 		first |= flagProps
 	}
@@ -150,12 +147,12 @@ func appendPage(dst []byte, k kind, weight int, version uint64, rows []row) []by
 	if weight > 0 {
 		dst = binary.AppendUvarint(dst, uint64(weight))
 	}
-	if k == kindPacked {
+	if t.kind == kindPacked {
 		dst = binary.AppendUvarint(dst, version)
 	}
-	dst = appendBlock(dst, k.columns(), rows)
+	dst = t.appendTo(dst, t.kind.columns())
 	if blob > 0 {
-		dst = appendProps(dst, rows)
+		dst = t.appendPropsTo(dst)
 	}
 	return dst
 }

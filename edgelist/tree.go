@@ -115,26 +115,33 @@ func (t *treeHead) countProps(old, new []byte) {
 // promote turns a packed head that is over its bounds into two trees.
 func (w *Writer) promote() error {
 	head := w.head
-	rows := head.appendRows(nil)
-	t := &treeHead{version: head.version, count: uint64(len(rows)), next: 1}
-	for i := range rows {
-		t.countProps(nil, rows[i].props)
+	var rows table
+	rows.reset(kindIDLeaf)
+	head.appendRows(&rows)
+	t := &treeHead{version: head.version, count: uint64(rows.n), next: 1}
+	for _, b := range rows.props {
+		t.countProps(nil, b)
 	}
 	w.setHead(&Page{kind: kindTree, tree: t})
-	if err := w.plant(ByID, rows); err != nil {
+	if err := w.plant(ByID, &rows); err != nil {
 		return err
 	}
-	for i := range rows {
-		rows[i].props = nil
+	keys := make([]Key, rows.n)
+	for i := range keys {
+		keys[i] = rows.keyAt(ByTime, i)
 	}
-	slices.SortFunc(rows, func(a, b row) int { return ByTime.compare(a.key(ByTime), b.key(ByTime)) })
-	return w.plant(ByTime, rows)
+	slices.SortFunc(keys, ByTime.compare)
+	rows.reset(kindTimeLeaf)
+	for _, k := range keys {
+		rows.appendKey(k)
+	}
+	return w.plant(ByTime, &rows)
 }
 
 // plant builds the tree of one order from rows in its order.
-func (w *Writer) plant(o Order, rows []row) error {
+func (w *Writer) plant(o Order, rows *table) error {
 	w.head.tree.roots[o] = root{}
-	parts := w.partition(nodeKind(o, 0), rows, even)
+	parts := w.partition(rows, even)
 	children, err := w.store(o, 0, minKey(), nil, parts)
 	if err != nil {
 		return err
@@ -147,7 +154,11 @@ func (w *Writer) plant(o Order, rows []row) error {
 func (w *Writer) raise(o Order, top []row) error {
 	r := &w.head.tree.roots[o]
 	for len(top) > 1 {
-		parts := w.partition(nodeKind(o, r.height+1), top, even)
+		w.rows.reset(nodeKind(o, r.height+1))
+		for i := range top {
+			w.rows.append(&top[i])
+		}
+		parts := w.partition(&w.rows, even)
 		above, err := w.store(o, r.height+1, minKey(), nil, parts)
 		if err != nil {
 			return err
@@ -167,24 +178,25 @@ func (w *Writer) demote() error {
 		uint64(sizeBound(kindPacked, int(t.count), 0))+t.count*propsRow+t.propBytes > uint64(w.opt.MaxPageBytes/2) {
 		return nil
 	}
-	rows := make([]row, 0, t.count)
+	rows := &w.rows
+	rows.reset(kindPacked)
 	it := w.Iter(Query{})
 	for it.Next() {
 		e := it.Edge()
-		rows = append(rows, row{id: e.Peer, time: e.Time, props: e.Props})
+		rows.append(&row{id: e.Peer, time: e.Time, props: e.Props})
 	}
 	if it.Err() != nil {
 		return it.Err()
 	}
-	if uint64(len(rows)) != t.count {
-		return corruptf("by-id tree has %d edges, the head counts %d", len(rows), t.count)
+	if uint64(rows.n) != t.count {
+		return corruptf("by-id tree has %d edges, the head counts %d", rows.n, t.count)
 	}
 	for _, o := range []Order{ByID, ByTime} {
 		if err := w.fell(o, t.roots[o].no, t.roots[o].height); err != nil {
 			return err
 		}
 	}
-	head, err := w.encode(kindPacked, t.version, rows)
+	head, err := w.encode(t.version, rows)
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,10 @@ type Writer struct {
 	stored bool             // the head is in the store
 	err    error            // sticky
 	path   []step           // scratch: the way down to the leaf being changed
-	rows   []row            // scratch: rows of pages being rewritten
-	buf    []byte           // scratch: encoded bytes
+	rows   table            // scratch: entries of pages being rewritten
+	puts   table            // scratch: of operands
+	drops  table
+	buf    []byte // scratch: encoded bytes
 }
 
 // slot is what a writer knows of one page.
@@ -233,8 +235,8 @@ func (w *Writer) keep(id PageID, s *slot) {
 }
 
 // rewrite makes rows the whole content of a tree page.
-func (w *Writer) rewrite(id PageID, k kind, rows []row) (*Page, error) {
-	p, err := w.encode(k, 0, rows)
+func (w *Writer) rewrite(id PageID, rows *table) (*Page, error) {
+	p, err := w.encode(0, rows)
 	if err != nil {
 		return nil, err
 	}
@@ -248,8 +250,8 @@ func (w *Writer) rewrite(id PageID, k kind, rows []row) (*Page, error) {
 }
 
 // encode makes a page without deltas.
-func (w *Writer) encode(k kind, version uint64, rows []row) (*Page, error) {
-	w.buf = appendPage(w.buf[:0], k, 0, version, rows)
+func (w *Writer) encode(version uint64, rows *table) (*Page, error) {
+	w.buf = appendPage(w.buf[:0], 0, version, rows)
 	p, err := DecodePage(bytes.Clone(w.buf))
 	if err != nil {
 		return nil, fmt.Errorf("edgelist: own page does not decode: %w", err)
@@ -339,23 +341,49 @@ func (w *Writer) flushChanged(sink Sink, id PageID, s *slot) error {
 	whole := s.whole
 	*s = slot{page: p}
 	if !whole && p.sizeBound() > smallPage && p.weight+p.fresh() < w.opt.MaxDeltas {
-		op := p.operand()
-		if b := op.append(nil); putRatio*len(b) < p.sizeBound() {
-			p.weight += op.weight
+		weight := w.changes(p)
+		w.buf = appendOperand(w.buf[:0], p.kind, weight, p.version, &w.puts, &w.drops)
+		if putRatio*len(w.buf) < p.sizeBound() {
+			p.weight += weight
 			p.settle()
-			return sink.Merge(id, p, b)
+			return sink.Merge(id, p, bytes.Clone(w.buf))
 		}
 	}
 	if whole && len(p.deltas) == 0 && p.buf != nil && p.kind != kindPacked {
 		return sink.Put(id, p, p.buf)
 	}
-	w.rows = p.appendRows(w.rows[:0])
-	n, err := w.encode(p.kind, p.version, w.rows)
+	n, err := w.encode(p.version, w.load(p))
 	if err != nil {
 		return err
 	}
 	s.page = n
 	return sink.Put(id, n, n.buf)
+}
+
+// load fills w.rows with the entries of p.
+func (w *Writer) load(p *Page) *table {
+	w.rows.reset(p.kind)
+	p.appendRows(&w.rows)
+	return &w.rows
+}
+
+// changes fills w.puts and w.drops with p's fresh changes and returns their
+// weight.
+func (w *Writer) changes(p *Page) int {
+	w.puts.reset(p.kind)
+	w.drops.reset(p.kind)
+	o := p.kind.order()
+	for i := range p.deltas {
+		switch d := &p.deltas[i]; {
+		case !d.has(flagFresh):
+		case d.has(flagDrop):
+			w.drops.appendKey(d.key(o))
+		default:
+			r := p.deltaRow(d)
+			w.puts.append(&r)
+		}
+	}
+	return max(1, w.puts.n+w.drops.n)
 }
 
 // A page is written whole when that is not over putRatio times its operand: a
