@@ -114,9 +114,7 @@ func Open(cfg Config) (*Graph, error) {
 		return nil, err
 	}
 	g := &Graph{cfg: cfg, cache: newPageCache(cfg.CacheBytes)}
-	for i := range g.owner {
-		g.owner[i] = uint8(i * cfg.Shards / NumSlots)
-	}
+	g.assignSlots()
 	if err := g.openShards(); err != nil {
 		g.closeMachines()
 		return nil, err
@@ -138,6 +136,13 @@ func Open(cfg Config) (*Graph, error) {
 	g.done.Go(func() { g.prepare(ctx) })
 	g.done.Go(func() { g.expire(ctx) })
 	return g, nil
+}
+
+// assignSlots gives each shard a contiguous range of slots.
+func (g *Graph) assignSlots() {
+	for i := range g.owner {
+		g.owner[i] = uint8(i * g.cfg.Shards / NumSlots)
+	}
 }
 
 func (g *Graph) openShards() error {

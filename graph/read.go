@@ -338,7 +338,13 @@ const edgeBytes = 64
 func readEdges(list *edgelist.List, q *ListQuery, from *pageCursor) (page ListPage, more bool, err error) {
 	eq := edgelist.Query{
 		Order: edgelist.ByTime, Descending: q.Order == NewestFirst || q.Order == IDDescending,
-		Skip: q.Skip, Since: q.Window.Since, Until: q.Window.Until,
+		Skip: q.Skip,
+	}
+	if q.Window.Since == q.Window.Until {
+		return page, false, nil // no time lies in it
+	}
+	if !q.Window.IsAll() {
+		eq.Since, eq.Until = q.Window.Since, q.Window.Until
 	}
 	if q.Order == IDAscending || q.Order == IDDescending {
 		eq.Order = edgelist.ByID

@@ -1,0 +1,213 @@
+package graph
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lianadb/liana/kv"
+)
+
+const (
+	settleTries = 100
+	settlePause = 20 * time.Millisecond
+)
+
+// settleDoubts looks at each disagreement again. It is a fault only if it is
+// there while neither end changes and nothing is on its way between them.
+func (c *checker) settleDoubts(ctx context.Context) error {
+	for _, d := range c.doubts {
+		settled, err := c.settleOne(ctx, d)
+		if err != nil {
+			return err
+		}
+		if !settled {
+			c.report.Skipped++
+		}
+	}
+	return nil
+}
+
+func (c *checker) settleOne(ctx context.Context, d doubt) (settled bool, err error) {
+	if c.settle == nil {
+		if c.pending[d.key()] || c.pending[d.mirrored()] || d.derived != nil && len(c.pending) > 0 {
+			return false, nil
+		}
+		c.fault("%s", d.String())
+		return true, nil
+	}
+	for range settleTries {
+		before := c.positions(d)
+		if err := c.settleStreams(ctx, d); err != nil {
+			return false, err
+		}
+		if err := c.acquire(); err != nil {
+			return false, err
+		}
+		what, err := c.again(d)
+		c.release()
+		if err != nil {
+			return false, err
+		}
+		if what == "" {
+			return true, nil
+		}
+		if before == c.positions(d) {
+			d.what = what
+			c.fault("%s", d.String())
+			return true, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(settlePause):
+		}
+	}
+	return false, nil
+}
+
+// positions of the slots that the doubt is about, as far as they are few. A
+// derived counter depends on many lists: there all shards have to stand still.
+func (c *checker) positions(d doubt) [MaxShards]uint64 {
+	var out [MaxShards]uint64
+	if d.derived == nil {
+		for i, v := range [2]Vertex{d.list.Vertex, d.other.Vertex} {
+			mb := c.shards[c.owner[SlotOf(v)]]
+			out[i] = mb.machine.last[SlotOf(v)-mb.first].Load()
+		}
+		return out
+	}
+	for i, mb := range c.shards {
+		for j := range mb.machine.last {
+			out[i] = max(out[i], mb.machine.last[j].Load())
+		}
+	}
+	return out
+}
+
+func (c *checker) settleStreams(ctx context.Context, d doubt) error {
+	if d.derived == nil {
+		a, b := c.owner[SlotOf(d.list.Vertex)], c.owner[SlotOf(d.other.Vertex)]
+		return errors.Join(c.settle(ctx, a, b), c.settle(ctx, b, a))
+	}
+	for from := range c.shards {
+		for to := range c.shards {
+			if err := c.settle(ctx, uint8(from), uint8(to)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// again looks at a doubt with the views at hand.
+func (c *checker) again(d doubt) (string, error) {
+	if d.derived != nil {
+		return c.sumDiffers(d.list.Vertex, d.derived)
+	}
+	list, err := c.viewOf(d.list.Vertex).list(d.list)
+	if err != nil {
+		return "", err
+	}
+	e, ok, err := list.Get(d.peer)
+	if err != nil {
+		return "", err
+	}
+	if ok {
+		return c.disagree(d.other, d.list.Vertex.ID, e)
+	}
+	other, err := c.viewOf(d.other.Vertex).list(d.other)
+	if err != nil {
+		return "", err
+	}
+	if ok, err = other.Has(d.list.Vertex.ID); err != nil || !ok {
+		return "", err
+	}
+	return "only the other end has it", nil
+}
+
+func (d *doubt) key() pendingKey {
+	if d.derived != nil {
+		return pendingKey{list: ListKey{Vertex: d.list.Vertex}, of: d.derived.Metric}
+	}
+	return pendingKey{list: d.other, peer: d.list.Vertex.ID}
+}
+
+func (d *doubt) mirrored() pendingKey {
+	return pendingKey{list: d.list, peer: d.peer}
+}
+
+func (d *doubt) String() string {
+	if d.derived != nil {
+		return fmt.Sprintf("vertex %v, metric %d: %s", d.list.Vertex, d.derived.Metric, d.what)
+	}
+	return fmt.Sprintf("edge type %d, vertex %v (%s), peer %d: %s", d.list.Type, d.list.Vertex, d.list.Dir, d.peer, d.what)
+}
+
+// settle waits until everything that shard from has sent to shard to is applied.
+func (g *Graph) settle(ctx context.Context, from, to uint8) error {
+	if from == to {
+		return nil
+	}
+	snd := g.shards[from].machine.outbox.sender(uint32(to))
+	if snd == nil {
+		return nil
+	}
+	snd.mu.Lock()
+	given := snd.given
+	snd.mu.Unlock()
+	return snd.await(ctx, given)
+}
+
+// loadPending gathers what the undelivered records of all outboxes will change.
+func (c *checker) loadPending() error {
+	c.pending = map[pendingKey]bool{}
+	for _, from := range c.shards {
+		for to, s := range *from.machine.streams.Load() {
+			if err := c.loadStream(from.machine, to, s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *checker) loadStream(m *Machine, to uint32, s *stream) error {
+	if int(to) >= len(c.shards) {
+		return kv.Corruptionf("shard %d has a stream to shard %d of %d", m.cfg.ID, to, len(c.shards))
+	}
+	cursor := uint64(0)
+	if in, ok := (*c.shards[to].machine.streams.Load())[m.cfg.ID]; ok {
+		cursor = in.cursor
+	}
+	it, err := m.cfg.Store.NewIter(kv.Span{
+		Lower: outboxKey(nil, m.cfg.ID, to, cursor+1), Upper: binary.BigEndian.AppendUint32(appendLocal(nil, m.cfg.ID, localOutbox), to+1),
+	})
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.Value()
+		if err != nil {
+			return err
+		}
+		r := readRow(value)
+		for r.next() {
+			if r.rec.pos <= cursor {
+				continue
+			}
+			if r.rec.kind == recDerived {
+				c.pending[pendingKey{list: ListKey{Vertex: r.rec.list.Vertex}, of: r.rec.metric}] = true
+			} else {
+				c.pending[pendingKey{list: r.rec.list, peer: r.rec.peer}] = true
+			}
+		}
+		if err := r.err(); err != nil {
+			return err
+		}
+	}
+	return it.Error()
+}
