@@ -36,35 +36,37 @@ const (
 
 // The columns a block can have.
 const (
-	colID = iota
+	colID uint8 = iota
 	colTime
 	colChild
 	colCount
 	numCols
 )
 
-// columns returns the columns of a kind in stored order, none for a tree head
-// or an unknown kind.
-func (k kind) columns() []uint8 {
+// columns is a list of columns in stored order. It is a string so that it is a constant.
+type columns string
+
+// columns returns the columns of a kind, none for a tree head or an unknown kind.
+func (k kind) columns() columns {
 	switch k {
 	case kindPacked, kindIDLeaf:
-		return []uint8{colID, colTime}
+		return "\x00\x01" // id, time
 	case kindTimeLeaf:
-		return []uint8{colTime, colID}
+		return "\x01\x00" // time, id
 	case kindIDBranch:
-		return []uint8{colID, colChild, colCount}
+		return "\x00\x02\x03" // id, child, count
 	case kindTimeBranch:
-		return []uint8{colTime, colID, colChild, colCount}
+		return "\x01\x00\x02\x03" // time, id, child, count
 	}
-	return nil
+	return ""
 }
 
 // keyColumns returns the columns of a block of drops.
-func (k kind) keyColumns() []uint8 {
+func (k kind) keyColumns() columns {
 	if k.order() == ByTime {
-		return []uint8{colTime, colID}
+		return kindTimeLeaf.columns()
 	}
-	return []uint8{colID}
+	return "\x00" // id
 }
 
 func (k kind) order() Order {
@@ -122,7 +124,7 @@ type block struct {
 }
 
 // at returns the value of column c in row i.
-func (b *block) at(c, i int) uint64 { return b.read(&b.cols[c], i) }
+func (b *block) at(c uint8, i int) uint64 { return b.read(&b.cols[c], i) }
 
 func (b *block) read(col *column, i int) uint64 {
 	w := int(col.width)
@@ -255,7 +257,7 @@ func (r *reader) take(n int) []byte {
 
 // block parses a block with the given columns. The work is O(1) in the number
 // of rows, except where rows have properties.
-func (r *reader) block(cols, keys []uint8, props bool) (b block, err error) {
+func (r *reader) block(cols, keys columns, props bool) (b block, err error) {
 	n := r.uvarint()
 	if r.bad {
 		return b, corruptf("cut before the number of entries")
@@ -272,7 +274,8 @@ func (r *reader) block(cols, keys []uint8, props bool) (b block, err error) {
 		return b, corruptf("%d entries in %d bytes", n, len(r.buf))
 	}
 	b.n = int(n)
-	for _, c := range cols {
+	for i := range len(cols) {
+		c := cols[i]
 		head := r.byte()
 		minlen, width := int(head>>4), head&15
 		if minlen > 8 || width > 8 || c == colChild && (minlen > 4 || width > 4) {
@@ -283,13 +286,14 @@ func (r *reader) block(cols, keys []uint8, props bool) (b block, err error) {
 			b.cols[c].min = unzigzag(b.cols[c].min)
 		}
 	}
-	for _, c := range cols {
+	for i := range len(cols) {
+		c := cols[i]
 		b.cols[c].off = uint32(r.off)
 		r.take(b.n * int(b.cols[c].width))
 	}
 	keyWidth := 0
-	for _, c := range keys {
-		keyWidth += int(b.cols[c].width)
+	for i := range len(keys) {
+		keyWidth += int(b.cols[keys[i]].width)
 	}
 	if r.bad || b.n > 1 && keyWidth == 0 {
 		return b, corruptf("columns do not hold %d entries", n)

@@ -161,9 +161,9 @@ func (it *Iterator) seekRank(rank uint64) error {
 	p, level, err := it.root()
 	for ; level > 0 && err == nil; level-- {
 		var r row
-		var ok bool
-		c := p.first()
-		if rank, ok = c.child(rank, &r); !ok {
+		var c cursor
+		c, rank = p.child(rank)
+		if !c.next(&r) {
 			return corruptf("%s branch at height %d has no child for rank %d", it.q.Order, level, rank)
 		}
 		if it.q.Descending {

@@ -46,7 +46,7 @@ func decodeOperand(b []byte) (op operand, err error) {
 	}
 	op.kind = kind(b[0] & kindMask)
 	props := b[0]&flagProps != 0
-	if op.kind.columns() == nil || props && !op.kind.hasProps() {
+	if op.kind.columns() == "" || props && !op.kind.hasProps() {
 		return op, corruptf("unknown operand %#x", b[0])
 	}
 	r := reader{buf: b, off: 1}

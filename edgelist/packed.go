@@ -34,12 +34,27 @@ type timeHeap struct {
 // timeOrder collects p's edges between two gaps of the time order.
 func (p *Page) timeOrder(lo, hi gap, desc bool) timeHeap {
 	h := timeHeap{keys: make([]Key, 0, p.live), desc: desc}
-	var r row
-	for c := p.first(); c.next(&r); {
-		k := r.key(ByTime)
+	add := func(k Key) {
 		if lo.compare(ByTime, gap{key: k}) <= 0 && hi.compare(ByTime, gap{key: k}) > 0 {
 			h.keys = append(h.keys, k)
 		}
+	}
+	// The heap does not care for the order in which keys come.
+	i := 0
+	for j := range p.deltas {
+		d := &p.deltas[j]
+		if !d.has(flagDrop) {
+			add(Key{Time: d.time, ID: d.id})
+		}
+		if d.has(flagInBase) {
+			for ; i < d.pos(); i++ {
+				add(p.keyAt(ByTime, i))
+			}
+			i++
+		}
+	}
+	for ; i < p.n; i++ {
+		add(p.keyAt(ByTime, i))
 	}
 	for i := len(h.keys)/2 - 1; i >= 0; i-- {
 		h.down(i)

@@ -1,5 +1,7 @@
 package edgelist
 
+import "math"
+
 // gap is a place between entries: before the entry with a key, or behind it.
 // The entry need not exist.
 type gap struct {
@@ -28,10 +30,7 @@ func (p *Page) at(g gap) cursor {
 
 // sum is the number of edges below the branch entries before the gap.
 func (c *cursor) sum() uint64 {
-	var n uint64
-	for i := range c.bi {
-		n += c.p.block.at(colCount, i)
-	}
+	n, _ := c.p.sumTo(0, c.bi, math.MaxUint64)
 	for i := range c.p.deltas[:c.di] {
 		d := &c.p.deltas[i]
 		if d.has(flagInBase) {
@@ -42,6 +41,20 @@ func (c *cursor) sum() uint64 {
 		}
 	}
 	return n
+}
+
+// sumTo adds up the counts of base rows i to j-1, but stops before the row with
+// which the sum would reach limit. It returns the sum and the row it stopped at.
+func (b *block) sumTo(i, j int, limit uint64) (sum uint64, stop int) {
+	col := b.cols[colCount]
+	for ; i < j; i++ {
+		next := sum + b.read(&col, i)
+		if next >= limit {
+			break
+		}
+		sum = next
+	}
+	return sum, i
 }
 
 // rank is the number of edges before gap g in order o. On a packed list only
@@ -70,17 +83,31 @@ func (l *List) rank(o Order, g gap) (uint64, error) {
 	return before + uint64(c.rank()), nil
 }
 
-// child moves a cursor, which stands before all entries of a branch, behind the
-// child that has the gap of the given rank, and returns the child and the rank
-// of the gap within it.
-func (c *cursor) child(rank uint64, r *row) (uint64, bool) {
-	ok := false
-	for c.next(r) {
-		ok = true
-		if rank <= r.count {
-			return rank, true
+// child finds, in a branch, the child that has the gap of the given rank. The
+// cursor stands before that child; the rank returned is that of the gap within it.
+func (p *Page) child(rank uint64) (cursor, uint64) {
+	c := p.first()
+	for {
+		upto := p.n
+		if c.di < len(p.deltas) {
+			upto = p.deltas[c.di].pos()
 		}
-		rank -= r.count
+		sum, stop := p.sumTo(c.bi, upto, rank)
+		rank -= sum
+		c.bi = stop
+		if stop < upto || c.di == len(p.deltas) {
+			return c, rank
+		}
+		d := &p.deltas[c.di]
+		if !d.has(flagDrop) {
+			if d.count >= rank {
+				return c, rank
+			}
+			rank -= d.count
+		}
+		c.di++
+		if d.has(flagInBase) {
+			c.bi++
+		}
 	}
-	return rank, ok && rank == 0
 }

@@ -25,14 +25,18 @@ func (t *table) reset(k kind) {
 // reserve empties t and makes room for n entries.
 func (t *table) reserve(k kind, n int) {
 	t.reset(k)
-	for _, c := range k.columns() {
+	cols := k.columns()
+	for j := range len(cols) {
+		c := cols[j]
 		t.cols[c] = make([]uint64, 0, n)
 	}
 }
 
 // append adds one entry.
 func (t *table) append(r *row) {
-	for _, c := range t.kind.columns() {
+	cols := t.kind.columns()
+	for j := range len(cols) {
+		c := cols[j]
 		t.cols[c] = append(t.cols[c], r.col(c))
 	}
 	t.n++
@@ -62,7 +66,9 @@ func (t *table) appendBlock(b *block, i, j int) {
 	if i >= j {
 		return
 	}
-	for _, c := range t.kind.columns() {
+	cols := t.kind.columns()
+	for x := range len(cols) {
+		c := cols[x]
 		t.cols[c] = b.appendColumn(t.cols[c], &b.cols[c], i, j)
 	}
 	if b.ends.width == 0 {
@@ -97,7 +103,9 @@ func (b *block) appendColumn(dst []uint64, col *column, i, j int) []uint64 {
 // at returns entry i; its properties alias those of the page it came from.
 func (t *table) at(i int) row {
 	r := row{id: t.cols[colID][i]}
-	for _, c := range t.kind.columns() {
+	cols := t.kind.columns()
+	for j := range len(cols) {
+		c := cols[j]
 		switch v := t.cols[c][i]; c {
 		case colTime:
 			r.time = int64(v)
@@ -125,7 +133,9 @@ func (t *table) keyAt(o Order, i int) Key {
 // slice is the table of entries i to j-1, which shares t's memory.
 func (t *table) slice(i, j int) table {
 	s := table{kind: t.kind, n: j - i}
-	for _, c := range t.kind.columns() {
+	cols := t.kind.columns()
+	for x := range len(cols) {
+		c := cols[x]
 		s.cols[c] = t.cols[c][i:j]
 	}
 	if len(t.props) > 0 {
@@ -175,7 +185,7 @@ func (t *table) sorted() (int, bool) {
 }
 
 // appendTo appends the table as a block of the given columns.
-func (t *table) appendTo(dst []byte, cols []uint8) []byte {
+func (t *table) appendTo(dst []byte, cols columns) []byte {
 	dst = binary.AppendUvarint(dst, uint64(t.n))
 	if t.n == 0 {
 		return dst
@@ -183,7 +193,8 @@ func (t *table) appendTo(dst []byte, cols []uint8) []byte {
 	var mins [numCols]uint64
 	var widths [numCols]uint8
 	size := 8 // room for the last value's eight-byte store
-	for _, c := range cols {
+	for j := range len(cols) {
+		c := cols[j]
 		lo, hi := span(t.cols[c], c == colTime)
 		mins[c], widths[c] = lo, byteLen(hi-lo)
 		size += t.n * int(widths[c])
@@ -194,7 +205,8 @@ func (t *table) appendTo(dst []byte, cols []uint8) []byte {
 		dst = appendWidth(dst, lo, byteLen(lo))
 	}
 	dst = grow(dst, size)
-	for _, c := range cols {
+	for j := range len(cols) {
+		c := cols[j]
 		dst = appendValues(dst, t.cols[c], mins[c], int(widths[c]))
 	}
 	return dst

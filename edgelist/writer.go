@@ -21,11 +21,16 @@ type Writer struct {
 	top    slot             // the head
 	stored bool             // the head is in the store
 	err    error            // sticky
-	path   []step           // scratch: the way down to the leaf being changed
-	rows   table            // scratch: entries of pages being rewritten
-	puts   table            // scratch: of operands
-	drops  table
-	buf    []byte // scratch: encoded bytes
+	*Scratch
+}
+
+// Scratch is the working memory of writers. Writers that one goroutine uses may
+// share one, which saves each of them its own. The zero value is ready.
+type Scratch struct {
+	path        []step // the way down to the leaf being changed
+	rows        table  // entries of pages being rewritten
+	puts, drops table  // entries of operands
+	buf         []byte // encoded bytes
 }
 
 // slot is what a writer knows of one page.
@@ -41,7 +46,12 @@ type slot struct {
 // OpenWriter opens a list for changes. opt must be valid and stay unchanged;
 // nil means the defaults.
 func OpenWriter(src Source, opt *Options) (*Writer, error) {
-	w := &Writer{base: src}
+	return new(Scratch).OpenWriter(src, opt)
+}
+
+// OpenWriter is the function OpenWriter with s for working memory.
+func (s *Scratch) OpenWriter(src Source, opt *Options) (*Writer, error) {
+	w := &Writer{base: src, Scratch: s}
 	if opt != nil {
 		w.opt = *opt
 	} else {
