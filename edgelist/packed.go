@@ -35,7 +35,9 @@ type timeHeap struct {
 func (p *Page) timeOrder(lo, hi gap, desc bool) timeHeap {
 	h := timeHeap{keys: make([]Key, 0, p.live), desc: desc}
 	add := func(k Key) {
-		if lo.compare(ByTime, gap{key: k}) <= 0 && hi.compare(ByTime, gap{key: k}) > 0 {
+		low := timeLess(k, lo.key) || lo.after && k == lo.key
+		high := timeLess(hi.key, k) || !hi.after && k == hi.key
+		if !low && !high {
 			h.keys = append(h.keys, k)
 		}
 	}
@@ -63,9 +65,13 @@ func (p *Page) timeOrder(lo, hi gap, desc bool) timeHeap {
 }
 
 func (h *timeHeap) less(i, j int) bool {
-	c := ByTime.compare(h.keys[i], h.keys[j])
-	return c < 0 != h.desc && c != 0
+	if h.desc {
+		i, j = j, i
+	}
+	return timeLess(h.keys[i], h.keys[j])
 }
+
+func timeLess(a, b Key) bool { return a.Time < b.Time || a.Time == b.Time && a.ID < b.ID }
 
 func (h *timeHeap) down(i int) {
 	for {
