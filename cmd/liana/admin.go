@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	lianav1 "github.com/lianadb/liana/proto/liana/v1"
+)
+
+func (c *cli) schemaCommand() *cobra.Command {
+	show := &cobra.Command{
+		Use:   "show",
+		Short: "Print the schema as YAML, in the form that lianad start --schema reads",
+		Example: `  liana schema show
+  liana schema show > schema.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := c.admin()
+			if err != nil {
+				return err
+			}
+			answer, err := call(cmd.Context(), c, client.GetSchema, new(lianav1.GetSchemaRequest))
+			if err != nil {
+				return err
+			}
+			return c.out.message(answer, func(w io.Writer) {
+				fmt.Fprintln(w, strings.TrimSuffix(answer.GetYaml(), "\n"))
+			})
+		},
+	}
+	return group("schema", "Show the schema", show)
+}
+
+func (c *cli) statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "status",
+		Short:   "Show the node and its shards",
+		Example: `  liana status`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := c.admin()
+			if err != nil {
+				return err
+			}
+			answer, err := call(cmd.Context(), c, client.GetStatus, new(lianav1.GetStatusRequest))
+			if err != nil {
+				return err
+			}
+			return c.out.message(answer, func(w io.Writer) { statusTable(w, answer) })
+		},
+	}
+}
+
+func statusTable(w io.Writer, status *lianav1.GetStatusResponse) {
+	fmt.Fprintf(w, "version\t%s\ncluster\t%s\nnode\t%s\n\n", status.GetVersion(), status.GetClusterId(), status.GetNodeId())
+	fmt.Fprintln(w, "SHARD\tSLOTS\tLEADER\tAPPLIED\tPOSITION\tOUTBOX\tSTATE")
+	for _, shard := range status.GetShards() {
+		state := "well"
+		if shard.GetFault() != "" {
+			state = "FAULT: " + shard.GetFault()
+		}
+		fmt.Fprintf(w, "%d\t%d-%d\t%s\t%d\t%d\t%d\t%s\n", shard.GetId(), shard.GetFirstSlot(), shard.GetLastSlot(),
+			yesNo(shard.GetLeader()), shard.GetApplied(), shard.GetPosition(), shard.GetOutboxPending(), state)
+	}
+}
+
+// buildVersion is what `liana version` prints.
+type buildVersion struct {
+	Version string `json:"version"`
+	Go      string `json:"go"`
+	API     string `json:"api"`
+}
+
+func (c *cli) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version of this client",
+		Example: `  liana version`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := buildVersion{Version: version, Go: runtime.Version(), API: "liana.v1"}
+			return c.out.value(v, func(w io.Writer) {
+				fmt.Fprintf(w, "liana %s (%s, API %s)\n", v.Version, v.Go, v.API)
+			})
+		},
+	}
+}

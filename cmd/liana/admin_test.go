@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	lianav1 "github.com/lianadb/liana/proto/liana/v1"
+)
+
+func TestSchemaAndStatus(t *testing.T) {
+	_, addr := startFake(t)
+	if out := must(t, "schema", "show", "--addr", addr); out != "vertex_types:\n  - name: user\n" {
+		t.Errorf("got %q", out)
+	}
+	if s := asMessage(t, new(lianav1.GetSchemaResponse), "schema", "show", "--addr", addr); s.Version != 1 {
+		t.Errorf("got %v", s)
+	}
+	out := must(t, "status", "--addr", addr)
+	for _, text := range []string{"cluster  c1", "0-2047", "FAULT: corrupt page"} {
+		if !strings.Contains(out, text) {
+			t.Errorf("status lacks %q:\n%s", text, out)
+		}
+	}
+	asMessage(t, new(lianav1.GetStatusResponse), "status", "--addr", addr)
+}
+
+func TestCheckExitCodes(t *testing.T) {
+	f, addr := startFake(t)
+	f.check = []*lianav1.CheckResponse{{Lists: 1, ListsTotal: 2}, {Lists: 2, Edges: 5, ListsTotal: 2, Done: true}}
+	if out := must(t, "check", "--addr", addr); out != "2 lists, 5 edges: clean\n" {
+		t.Errorf("got %q", out)
+	}
+	asMessage(t, new(lianav1.CheckResponse), "check", "--addr", addr)
+
+	f.check = []*lianav1.CheckResponse{{Lists: 2, Edges: 5, Faults: 3, Findings: []string{"note:7 like IN: count 4, entries 5"}, Done: true}}
+	r := liana("check", "--addr", addr)
+	r.expect(t, exitFaults)
+	if r.stdout != "note:7 like IN: count 4, entries 5\n… and 2 more\n2 lists, 5 edges: 3 faults\n" {
+		t.Errorf("got %q", r.stdout)
+	}
+
+	f.check = []*lianav1.CheckResponse{{Lists: 1}}
+	liana("check", "--addr", addr).expect(t, exitNotChecked, "before it was done")
+	liana("check", "--data-dir", "d").expect(t, exitNotChecked, "cannot open a data directory")
+}
+
+func TestCheckOffline(t *testing.T) {
+	var dir string
+	answer, fault := &lianav1.CheckResponse{Lists: 3, Done: true}, error(nil)
+	s := surroundings{checkOffline: func(_ context.Context, d string, progress func(*lianav1.CheckResponse)) (*lianav1.CheckResponse, error) {
+		dir = d
+		progress(&lianav1.CheckResponse{Lists: 1, ListsTotal: 3})
+		return answer, fault
+	}}
+	lianaWith(s, "check", "--data-dir", "/data").expect(t, 0)
+	if dir != "/data" {
+		t.Errorf("checked %q", dir)
+	}
+	answer.Faults = 1
+	lianaWith(s, "check", "--data-dir", "/data").expect(t, exitFaults)
+	answer, fault = nil, errors.New("the directory is in use")
+	lianaWith(s, "check", "--data-dir", "/data").expect(t, exitNotChecked, "in use")
+}
+
+func TestExport(t *testing.T) {
+	f, addr := startFake(t)
+	likesOf(f, 3)
+	f.put("like", 2, 9, 5, map[string]string{"b": `quote " and, comma`, "a": "line\nend"})
+	f.put("follow", 1, 2, 6, nil)
+	rows, err := csv.NewReader(strings.NewReader(must(t, "export", "edges", "--addr", addr))).ReadAll()
+	if err != nil || len(rows) != 6 || strings.Join(rows[0], ",") != "src,type,dst,time,properties" {
+		t.Fatalf("got %q, %v", rows, err)
+	}
+	want := []string{"user:2", "like", "note:9", "5", `{"a":"line\nend","b":"quote \" and, comma"}`}
+	if !slices.ContainsFunc(rows, func(row []string) bool { return slices.Equal(row, want) }) {
+		t.Errorf("no row %q in %q", want, rows)
+	}
+	out := must(t, "export", "edges", "--type", "follow", "--format", "jsonl", "--addr", addr)
+	e := new(lianav1.Edge)
+	if err := protojson.Unmarshal([]byte(out), e); err != nil || e.Dst.Id != 2 || strings.Count(out, "\n") != 1 {
+		t.Errorf("got %v, %v from %q", e, err, out)
+	}
+}
+
+func TestExportToAFileIsWholeOrAbsent(t *testing.T) {
+	f, addr := startFake(t)
+	likesOf(f, 3)
+	dir := t.TempDir()
+	name := filepath.Join(dir, "edges.csv")
+	var summary exportSummary
+	out := must(t, "export", "edges", "--output", name, "-o", "json", "--addr", addr)
+	if err := json.Unmarshal([]byte(out), &summary); err != nil || summary != (exportSummary{3, name}) {
+		t.Errorf("got %q, %v", out, err)
+	}
+	before, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.batches, f.onBatch = 0, func(n int) error {
+		if n == 2 {
+			return status.Error(codes.Internal, "a page is damaged")
+		}
+		return nil
+	}
+	liana("export", "edges", "--output", name, "--addr", addr).expect(t, exitFailed, "a page is damaged")
+	after, err := os.ReadFile(name)
+	if err != nil || string(after) != string(before) {
+		t.Errorf("the older file was touched: %v", err)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("left over: %v", entries)
+	}
+}
+
+func TestExportedEdgesComeBackByImport(t *testing.T) {
+	from, addr := startFake(t)
+	likesOf(from, 50)
+	from.put("like", 2, 9, 5, map[string]string{"b": `quote " and, comma`, "a": "line\nend", "empty": ""})
+	name := filepath.Join(t.TempDir(), "edges.csv")
+	must(t, "export", "edges", "--output", name, "--addr", addr)
+	to, addr := startFake(t)
+	must(t, "import", "edges", name, "--type", "like", "--from", "user", "--to", "note",
+		"--columns", "src,type,dst,time,properties", "--header", "--addr", addr)
+	if len(to.edges) != 51 {
+		t.Errorf("%d edges came back", len(to.edges))
+	}
+	for key, e := range from.edges {
+		if got := to.edges[key]; got.GetTime() != e.Time || propertiesText(got.GetProperties()) != propertiesText(e.Properties) {
+			t.Errorf("%v: got %v, want %v", key, got, e)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	lianav1 "github.com/lianadb/liana/proto/liana/v1"
+)
+
+// dial returns the connection of this run. It is lazy: a server that does not
+// answer shows at the first call.
+func (c *cli) dial() (*grpc.ClientConn, error) {
+	if c.conn != nil {
+		return c.conn, nil
+	}
+	if _, port, err := net.SplitHostPort(c.addr); err != nil || port == "" {
+		return nil, usagef("--addr: want host:port, such as %s, got %q", defaultAddr, c.addr)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+c.addr,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	if err != nil {
+		return nil, usagef("--addr: %v", err)
+	}
+	c.conn = conn
+	return conn, nil
+}
+
+func (c *cli) graph() (lianav1.GraphClient, error) {
+	conn, err := c.dial()
+	if err != nil {
+		return nil, err
+	}
+	return lianav1.NewGraphClient(conn), nil
+}
+
+func (c *cli) counters() (lianav1.CountersClient, error) {
+	conn, err := c.dial()
+	if err != nil {
+		return nil, err
+	}
+	return lianav1.NewCountersClient(conn), nil
+}
+
+func (c *cli) admin() (lianav1.AdminClient, error) {
+	conn, err := c.dial()
+	if err != nil {
+		return nil, err
+	}
+	return lianav1.NewAdminClient(conn), nil
+}
+
+// call runs one unary call under --timeout.
+func call[Req, Resp any](ctx context.Context, c *cli,
+	method func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (Resp, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	return method(ctx, req)
+}
+
+// stallLimit is how long a stream may be silent: --timeout where it was given,
+// else fallback, since the work behind one message of a stream may be large.
+func (c *cli) stallLimit(cmd *cobra.Command, fallback time.Duration) time.Duration {
+	if cmd.Flags().Changed("timeout") {
+		return c.timeout
+	}
+	return fallback
+}
+
+var errStalled = errors.New("the server is silent")
+
+// watchdog cancels a stream's context when nobody feeds it for the given time.
+type watchdog struct {
+	timer *time.Timer
+	limit time.Duration
+}
+
+func newWatchdog(ctx context.Context, limit time.Duration) (context.Context, *watchdog, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	w := &watchdog{limit: limit, timer: time.AfterFunc(limit, func() { cancel(errStalled) })}
+	return ctx, w, func() { w.timer.Stop(); cancel(context.Canceled) }
+}
+
+func (w *watchdog) feed()  { w.timer.Reset(w.limit) }
+func (w *watchdog) pause() { w.timer.Stop() }
+
+// readFlags are the flags of commands that read.
+type readFlags struct {
+	token        string
+	linearizable bool
+}
+
+func (f *readFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.token, "token", "", "read at least as fresh as this token of an earlier answer")
+	cmd.Flags().BoolVar(&f.linearizable, "linearizable", false, "see everything acknowledged before the read began")
+}
+
+func (f *readFlags) consistency() (*lianav1.Consistency, error) {
+	switch {
+	case f.token != "" && f.linearizable:
+		return nil, usagef("--token and --linearizable exclude each other")
+	case f.token != "":
+		return &lianav1.Consistency{Level: lianav1.ReadLevel_AT_LEAST_AS_FRESH, Token: f.token}, nil
+	case f.linearizable:
+		return &lianav1.Consistency{Level: lianav1.ReadLevel_LINEARIZABLE}, nil
+	default:
+		return nil, nil
+	}
+}
+
+// waitFlag is the --wait flag of commands that write edges.
+type waitFlag struct{ text string }
+
+func (f *waitFlag) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.text, "wait", "both", "wait until durable: both (the edge and its inverse) or forward (the edge)")
+}
+
+func (f *waitFlag) wait() (lianav1.Wait, error) {
+	switch f.text {
+	case "both":
+		return lianav1.Wait_BOTH, nil
+	case "forward":
+		return lianav1.Wait_FORWARD, nil
+	default:
+		return 0, usagef("--wait: want both or forward, got %q", f.text)
+	}
+}
