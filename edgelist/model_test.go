@@ -277,6 +277,11 @@ func (r *run) history(n int) {
 			}
 		}
 	}
+	r.finish()
+}
+
+// finish flushes and proves that what is stored is the model.
+func (r *run) finish() {
 	r.flush()
 	l, err := Open(r.store)
 	if err != nil {

@@ -41,7 +41,7 @@ func appendOperand(dst []byte, k kind, weight int, version uint64, puts, drops *
 }
 
 func decodeOperand(b []byte) (op operand, err error) {
-	if !IsOperand(b) {
+	if !IsOperand(b) || len(b) > maxDecode {
 		return op, corruptf("not an operand: %d bytes", len(b))
 	}
 	op.kind = kind(b[0] & kindMask)

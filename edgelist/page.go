@@ -41,6 +41,10 @@ type root struct {
 // still holds more leaves than there are page numbers.
 const maxHeight = 32
 
+// maxDecode bounds the bytes of a page or operand, so that offsets and row
+// numbers fit their fields.
+const maxDecode = 1<<(32-deltaFlags) - 1
+
 // IsOperand tells merge operands from stored pages by the first byte.
 func IsOperand(b []byte) bool { return len(b) > 0 && b[0]&flagOperand != 0 }
 
@@ -56,8 +60,8 @@ func DecodePage(b []byte) (*Page, error) {
 }
 
 func (p *Page) decode(b []byte) error {
-	if len(b) == 0 {
-		return corruptf("empty page")
+	if len(b) == 0 || len(b) > maxDecode {
+		return corruptf("page of %d bytes", len(b))
 	}
 	p.kind = kind(b[0] & kindMask)
 	switch {
@@ -96,9 +100,11 @@ func (p *Page) decodeBody(r *reader, first byte) (err error) {
 	if r.bad {
 		return corruptf("page header cut")
 	}
-	p.block, err = r.block(p.kind.columns(), p.kind.keyColumns(), first&flagProps != 0)
+	if p.block, err = r.block(p.kind.columns(), p.kind.keyColumns(), first&flagProps != 0); err != nil {
+		return err
+	}
 	p.live, p.blob = p.block.n, p.block.propsLen()
-	return err
+	return nil
 }
 
 // weightOf bounds a stored weight, so that sums of weights cannot overflow.
