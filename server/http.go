@@ -1,0 +1,89 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// newHTTP serves what machines and people look at: health, metrics, profiles.
+func (s *Server) newHTTP(reg *prometheus.Registry) *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", s.readyz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /{$}", front)
+	return &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// readyBody is the answer of /readyz.
+type readyBody struct {
+	Ready  bool         `json:"ready"`
+	Reason string       `json:"reason,omitempty"`
+	Shards []readyShard `json:"shards"`
+}
+
+type readyShard struct {
+	ID            uint32 `json:"id"`
+	Leader        bool   `json:"leader"`
+	Applied       uint64 `json:"applied"`
+	Position      uint64 `json:"position"`
+	OutboxPending uint64 `json:"outbox_pending"`
+	Fault         string `json:"fault,omitempty"`
+}
+
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	body := readyBody{Ready: true, Shards: []readyShard{}}
+	if err := s.readiness(); err != nil {
+		body.Ready, body.Reason = false, err.Error()
+	}
+	if a := s.calls.attached.Load(); a != nil {
+		for _, st := range a.Backend.Status() {
+			body.Shards = append(body.Shards, readyShard{
+				ID: st.ID, Leader: st.Leader, Applied: st.Applied, Position: st.Position,
+				OutboxPending: st.OutboxPending, Fault: st.Fault,
+			})
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if !body.Ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(body) // the client is gone
+}
+
+const indexPage = `<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Liana</title>
+<style>body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:3rem auto;padding:0 1rem}</style>
+<h1>Liana</h1>
+<p>A store for likes, follows and counters. Clients use the gRPC port.</p>
+<ul>
+<li><a href="/healthz">/healthz</a> the process lives
+<li><a href="/readyz">/readyz</a> every shard serves
+<li><a href="/metrics">/metrics</a> figures for Prometheus
+<li><a href="/debug/pprof/">/debug/pprof/</a> profiles of the running process
+</ul>
+</html>
+`
+
+func front(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	fmt.Fprint(w, indexPage)
+}

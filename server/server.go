@@ -1,0 +1,222 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	pb "github.com/lianadb/liana/proto/liana/v1"
+)
+
+// Server listens and answers. It starts without a domain: health says
+// NOT_SERVING and calls get UNAVAILABLE until Attach gives it one, so that who
+// watches sees a starting server and not a dead one.
+type Server struct {
+	cfg    Config
+	log    *slog.Logger
+	calls  *calls
+	health *health.Server
+	grpc   *grpc.Server
+	http   *http.Server
+
+	grpcListener, httpListener net.Listener
+
+	ready  chan struct{} // closed when the server is ready for the first time
+	failed chan error
+	owned  sync.WaitGroup // the serving goroutines and the watch of readiness
+}
+
+// Listen binds the addresses of cfg and begins to answer. Nothing is bound when
+// it fails.
+func Listen(cfg Config, log *slog.Logger) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	grpcListener, err := listen("grpc_addr", cfg.GRPCAddr)
+	if err != nil {
+		return nil, err
+	}
+	httpListener, err := listen("http_addr", cfg.HTTPAddr)
+	if err != nil {
+		return nil, errors.Join(err, grpcListener.Close())
+	}
+	reg := newRegistry()
+	s := &Server{
+		cfg: cfg, log: log, calls: newCalls(cfg, log, newCallMetrics(reg)), health: health.NewServer(),
+		grpcListener: grpcListener, httpListener: httpListener,
+		ready: make(chan struct{}), failed: make(chan error, 2),
+	}
+	reg.MustRegister(nodeMetrics{s})
+	s.grpc = s.newGRPC()
+	s.http = s.newHTTP(reg)
+	s.serve()
+	return s, nil
+}
+
+func listen(field, addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; stop what listens there, or choose another address", field, err)
+	}
+	return l, nil
+}
+
+func (s *Server) newGRPC() *grpc.Server {
+	l := s.cfg.Limits
+	g := grpc.NewServer(
+		grpc.MaxRecvMsgSize(l.MaxMessageBytes),
+		grpc.MaxConcurrentStreams(l.MaxConnectionCalls),
+		grpc.MaxHeaderListSize(16<<10),
+		grpc.ConnectionTimeout(10*time.Second),
+		grpc.WaitForHandlers(true),
+		grpc.UnaryInterceptor(s.calls.unary),
+		grpc.StreamInterceptor(s.calls.stream),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+	)
+	pb.RegisterGraphServer(g, &graphService{calls: s.calls})
+	pb.RegisterCountersServer(g, &counterService{calls: s.calls})
+	pb.RegisterAdminServer(g, &adminService{calls: s.calls, scans: make(chan struct{}, maxScans)})
+	healthpb.RegisterHealthServer(g, s.health)
+	reflection.Register(g)
+	for name, info := range g.GetServiceInfo() {
+		for _, m := range info.Methods {
+			s.calls.metrics.add("/" + name + "/" + m.Name)
+		}
+	}
+	s.setHealth(false)
+	return g
+}
+
+func (s *Server) serve() {
+	s.owned.Go(func() {
+		if err := s.grpc.Serve(s.grpcListener); err != nil {
+			s.failed <- fmt.Errorf("grpc: %w", err)
+		}
+	})
+	s.owned.Go(func() {
+		if err := s.http.Serve(s.httpListener); !errors.Is(err, http.ErrServerClosed) {
+			s.failed <- fmt.Errorf("http: %w", err)
+		}
+	})
+	s.owned.Go(s.watchReadiness)
+}
+
+// Attach gives the server what it serves. It is called once.
+func (s *Server) Attach(a Attachment) { s.calls.attached.Store(&a) }
+
+// GRPCAddr and HTTPAddr are the addresses that were bound.
+func (s *Server) GRPCAddr() string { return s.grpcListener.Addr().String() }
+
+// HTTPAddr is where the HTTP port is.
+func (s *Server) HTTPAddr() string { return s.httpListener.Addr().String() }
+
+// Ready is closed when every shard serves for the first time.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Failed tells of a port that can no longer be served.
+func (s *Server) Failed() <-chan error { return s.failed }
+
+// readiness is nil when every shard serves.
+func (s *Server) readiness() error {
+	if s.calls.stopping.Err() != nil {
+		return errStopping
+	}
+	a := s.calls.attached.Load()
+	if a == nil {
+		return errNotReady
+	}
+	return a.Backend.Ready()
+}
+
+// readyInterval is the time between two looks at the shards.
+const readyInterval = 50 * time.Millisecond
+
+// watchReadiness keeps the health service in step with the shards.
+func (s *Server) watchReadiness() {
+	tick := time.NewTicker(readyInterval)
+	defer tick.Stop()
+	serving, first := false, true
+	for {
+		select {
+		case <-s.calls.stopping.Done():
+			return
+		case <-tick.C:
+		}
+		err := s.readiness()
+		if (err == nil) == serving {
+			continue
+		}
+		serving = err == nil
+		s.setHealth(serving)
+		switch {
+		case serving && first:
+			first = false
+			close(s.ready)
+		case serving:
+			s.log.Info("ready again")
+		default:
+			s.log.Warn("not ready", "error", err)
+		}
+	}
+}
+
+func (s *Server) setHealth(serving bool) {
+	st := healthpb.HealthCheckResponse_NOT_SERVING
+	if serving {
+		st = healthpb.HealthCheckResponse_SERVING
+	}
+	for _, name := range []string{
+		"", pb.Graph_ServiceDesc.ServiceName, pb.Counters_ServiceDesc.ServiceName, pb.Admin_ServiceDesc.ServiceName,
+	} {
+		s.health.SetServingStatus(name, st)
+	}
+}
+
+// Stop ends the server: health turns to NOT_SERVING, streams end with
+// UNAVAILABLE, calls in flight are answered. When ctx ends before they are, their
+// contexts are cancelled and the error says so. It is called once, and returns
+// when no call is running any more.
+func (s *Server) Stop(ctx context.Context) error {
+	s.health.Shutdown()
+	s.calls.stop()
+	graceful := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(graceful)
+	}()
+	var err error
+	select {
+	case <-graceful:
+	case <-ctx.Done():
+		err = fmt.Errorf("stopped with %d calls and %d streams unanswered", s.calls.inFlight.Load(), s.calls.streams.Load())
+		s.grpc.Stop()
+		<-graceful
+	}
+	s.stopHTTP(ctx)
+	s.calls.receivers.Wait()
+	s.owned.Wait()
+	return err
+}
+
+// httpGrace is what a scrape under way gets; a profile of half a minute is cut.
+const httpGrace = 500 * time.Millisecond
+
+func (s *Server) stopHTTP(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, httpGrace)
+	defer cancel()
+	if s.http.Shutdown(ctx) != nil {
+		_ = s.http.Close()
+	}
+}
