@@ -51,7 +51,7 @@ func (w *world) open() {
 		}
 	} else {
 		w.state, err = pebblekv.Open(filepath.Join(w.dir, "state"), pebblekv.Options{
-			Profile: pebblekv.State, Merger: Merger(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20,
+			Profile: pebblekv.State, Merger: Merger(), CacheBytes: int64(w.memTable()), MemTableBytes: w.memTable(),
 			OnFlush: func() {
 				if n := w.node; n != nil {
 					n.StateFlushed()
@@ -189,4 +189,12 @@ func (w *world) counter(c CounterRef) int64 {
 	v, _, err := w.g.GetCounters(context.Background(), ReadOptions{}, []CounterRef{c})
 	must(w.t, err)
 	return v[0].Value
+}
+
+// memTable is small in tests, so that flushes and truncation happen.
+func (w *world) memTable() uint64 {
+	if _, ok := w.t.(*testing.B); ok {
+		return 32 << 20
+	}
+	return 1 << 20
 }
