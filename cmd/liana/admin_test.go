@@ -107,12 +107,12 @@ func TestExportToAFileIsWholeOrAbsent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.batches, f.onBatch = 0, func(n int) error {
+	f.fault(func(n int) error {
 		if n == 2 {
 			return status.Error(codes.Internal, "a page is damaged")
 		}
 		return nil
-	}
+	})
 	liana("export", "edges", "--output", name, "--addr", addr).expect(t, exitFailed, "a page is damaged")
 	after, err := os.ReadFile(name)
 	if err != nil || string(after) != string(before) {

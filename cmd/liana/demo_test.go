@@ -55,8 +55,8 @@ func TestDemo(t *testing.T) {
 	if err := json.Unmarshal([]byte(must(t, "demo", "--likes", "5000", "-o", "json", "--addr", addr)), &result); err != nil {
 		t.Fatal(err)
 	}
-	if result.Created != 5000 || result.AlreadyThere != 0 || len(f.edges) != 5000 {
-		t.Errorf("%+v, %d edges", result, len(f.edges))
+	if result.Created != 5000 || result.AlreadyThere != 0 || f.size() != 5000 {
+		t.Errorf("%+v, %d edges", result, f.size())
 	}
 	has := asMessage(t, new(lianav1.HasEdgeResponse), "edge", "has", result.Liker, "like", result.BusiestNote, "--addr", addr)
 	if !has.Exists {

@@ -87,6 +87,33 @@ func refuse(reason, field, limit, message string) error {
 	return st.Err()
 }
 
+// counts returns how many edges there are and how many mutations came in.
+func (f *fakeServer) counts() (edges, received int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.edges), f.received
+}
+
+// size returns how many edges there are.
+func (f *fakeServer) size() int {
+	edges, _ := f.counts()
+	return edges
+}
+
+// fault sets what happens to each batch from now on.
+func (f *fakeServer) fault(onBatch func(n int) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onBatch, f.batches = onBatch, 0
+}
+
+// calm takes the fault away and counts what comes in from now on.
+func (f *fakeServer) calm() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onBatch, f.received = nil, 0
+}
+
 func (f *fakeServer) token() string { return fmt.Sprintf("t%d", f.writes) }
 
 func checkEnds(src *lianav1.Vertex, kind string, dst *lianav1.Vertex) error {
@@ -298,9 +325,12 @@ func (f *fakeServer) StreamMutations(stream grpc.BidiStreamingServer[lianav1.Str
 		if err != nil {
 			return err
 		}
+		f.mu.Lock()
 		f.batches++
-		if f.onBatch != nil {
-			if err := f.onBatch(f.batches); err != nil {
+		n, onBatch := f.batches, f.onBatch
+		f.mu.Unlock()
+		if onBatch != nil {
+			if err := onBatch(n); err != nil {
 				return err
 			}
 		}

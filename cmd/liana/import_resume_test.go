@@ -37,20 +37,20 @@ func TestImportGoesOnWhereItEnded(t *testing.T) {
 			name := write(t, text)
 			rejects := filepath.Join(t.TempDir(), "rejects")
 			args := importArgs(addr, name, "--batch", "100", "--policy", "skip", "--rejects", rejects)
-			f.onBatch = failAt(31)
+			f.fault(failAt(31))
 			first := importJSON(t, exitFailed, args...)
 			// 30 batches of 100 good rows, and the 2 bad ones among them.
 			if first.Read != 3002 || first.Rejected != 2 || !first.addUp() {
 				t.Errorf("first: %+v", first)
 			}
-			f.onBatch, f.received = nil, 0
+			f.calm()
 			r := liana(args...)
 			r.expect(t, exitPartial, "going on behind line 3002 (3002 rows read before)")
 			if want := fmt.Sprintf("read %d = created %d + already there 0 + rejected 2\n", n, n-2); r.stdout != want {
 				t.Errorf("got %q, want %q", r.stdout, want)
 			}
-			if f.received != n-3002 || len(f.edges) != n-2 {
-				t.Errorf("%d rows sent again, %d edges", f.received, len(f.edges))
+			if edges, received := f.counts(); received != n-3002 || edges != n-2 {
+				t.Errorf("%d rows sent again, %d edges", received, edges)
 			}
 			if text, _ := os.ReadFile(rejects); strings.Count(string(text), "\n") != 3 {
 				t.Errorf("rejects:\n%s", text)
@@ -67,9 +67,9 @@ func TestImportStartsAnewWhereTheProgressDoesNotFit(t *testing.T) {
 	name := write(t, bigFile(300))
 	base := importArgs(addr, name, "--batch", "100")
 	progress := name + ".liana-progress"
-	f.onBatch = failAt(3)
+	f.fault(failAt(3))
 	importJSON(t, exitFailed, base...)
-	f.onBatch = failAt(1)
+	f.fault(failAt(1))
 	saved, err := os.ReadFile(progress)
 	if err != nil {
 		t.Fatal(err)
@@ -94,10 +94,10 @@ func TestImportStartsAnewWhereTheProgressDoesNotFit(t *testing.T) {
 	if err := os.WriteFile(progress, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f.onBatch = nil
+	f.calm()
 	liana(base...).expect(t, 0, "it cannot be read", "starting from the beginning")
-	if len(f.edges) != 300 {
-		t.Errorf("%d edges", len(f.edges))
+	if f.size() != 300 {
+		t.Errorf("%d edges", f.size())
 	}
 }
 
@@ -106,14 +106,15 @@ func TestImportNoResume(t *testing.T) {
 	name := write(t, bigFile(300))
 	other := filepath.Join(t.TempDir(), "progress")
 	args := importArgs(addr, name, "--batch", "100", "--progress-file", other)
-	f.onBatch = failAt(2)
+	f.fault(failAt(2))
 	importJSON(t, exitFailed, args...)
 	if _, err := os.Stat(other); err != nil {
 		t.Error(err)
 	}
-	f.onBatch, f.received = nil, 0
-	if got := importJSON(t, 0, append(args, "--no-resume")...); got != (counts{300, 200, 100, 0}) || f.received != 300 {
-		t.Errorf("got %+v, %d received", got, f.received)
+	f.calm()
+	got := importJSON(t, 0, append(args, "--no-resume")...)
+	if _, received := f.counts(); got != (counts{300, 200, 100, 0}) || received != 300 {
+		t.Errorf("got %+v, %d received", got, received)
 	}
 }
 
@@ -122,7 +123,7 @@ func TestImportSurvivesItsOwnKill(t *testing.T) {
 	const n = 20_000
 	name := write(t, bigFile(n))
 	progress := name + ".liana-progress"
-	f.onBatch = func(int) error { time.Sleep(10 * time.Millisecond); return nil }
+	f.fault(func(int) error { time.Sleep(10 * time.Millisecond); return nil })
 	args := importArgs(addr, name, "--batch", "50")
 	command := exec.Command(os.Args[0], args...)
 	command.Env = append(os.Environ(), asCommand+"=1")
@@ -143,22 +144,20 @@ func TestImportSurvivesItsOwnKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = command.Wait() // it was killed
-	f.mu.Lock()
-	f.onBatch, f.received = nil, 0
-	f.mu.Unlock()
+	f.calm()
 	got := importJSON(t, 0, args...)
 	if got.Read != n || got.Created+got.AlreadyThere != n || got.AlreadyThere == 0 {
 		t.Errorf("got %+v", got)
 	}
-	if len(f.edges) != n || f.received > n-500 || f.received == 0 {
-		t.Errorf("%d edges, %d rows sent again", len(f.edges), f.received)
+	if edges, received := f.counts(); edges != n || received > n-500 || received == 0 {
+		t.Errorf("%d edges, %d rows sent again", edges, received)
 	}
 }
 
 func TestImportInterrupted(t *testing.T) {
 	f, addr := startFake(t)
 	name := write(t, bigFile(5000))
-	f.onBatch = func(int) error { time.Sleep(10 * time.Millisecond); return nil }
+	f.fault(func(int) error { time.Sleep(10 * time.Millisecond); return nil })
 	args := importArgs(addr, name, "--batch", "50")
 	command := exec.Command(os.Args[0], args...)
 	command.Env = append(os.Environ(), asCommand+"=1")
@@ -169,7 +168,9 @@ func TestImportInterrupted(t *testing.T) {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond)
+	for deadline := time.Now().Add(10 * time.Second); f.size() == 0 && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
 	if err := command.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -180,9 +181,7 @@ func TestImportInterrupted(t *testing.T) {
 	if err := command.Wait(); command.ProcessState.ExitCode() != exitFailed || !strings.Contains(told, "run the same command again") {
 		t.Errorf("%v: %s", err, told)
 	}
-	f.mu.Lock()
-	f.onBatch = nil
-	f.mu.Unlock()
+	f.calm()
 	if got := importJSON(t, 0, args...); got != (counts{5000, got.Created, got.AlreadyThere, 0}) || !got.addUp() {
 		t.Errorf("got %+v", got)
 	}

@@ -42,8 +42,8 @@ func TestLoadFindsTheRowThatTheServerRefuses(t *testing.T) {
 			args := importArgs(addr, write(t, futureRows(500, 1, 77, 78, 300, 500)), "--columns", "src,dst,time_s", "--batch", "64", "--policy", "skip")
 			r := liana(args...)
 			r.expect(t, exitPartial, "line 1: ", "line 77: ", "line 78: ", "line 300: ", "line 500: ")
-			if len(f.edges) != 495 {
-				t.Errorf("%d edges", len(f.edges))
+			if f.size() != 495 {
+				t.Errorf("%d edges", f.size())
 			}
 			if f.softRefusal && r.stdout != "read 500 = created 495 + already there 0 + rejected 5\n" {
 				t.Errorf("got %q", r.stdout)
@@ -55,30 +55,30 @@ func TestLoadFindsTheRowThatTheServerRefuses(t *testing.T) {
 func TestLoadGoesOnAfterTheServerWasAway(t *testing.T) {
 	f, addr := startFake(t)
 	var failures atomic.Int32
-	f.onBatch = func(n int) error {
+	f.fault(func(n int) error {
 		if n%7 == 0 && failures.Add(1) <= 3 {
 			return status.Error(codes.Unavailable, "restarting")
 		}
 		return nil
-	}
+	})
 	got := importJSON(t, 0, importArgs(addr, write(t, bigFile(2000)), "--batch", "100")...)
-	if got.Read != 2000 || !got.addUp() || len(f.edges) != 2000 || failures.Load() < 3 {
-		t.Errorf("%+v, %d edges, %d failures", got, len(f.edges), failures.Load())
+	if got.Read != 2000 || !got.addUp() || f.size() != 2000 || failures.Load() < 3 {
+		t.Errorf("%+v, %d edges, %d failures", got, f.size(), failures.Load())
 	}
 }
 
 func TestLoadNoticesASilentServer(t *testing.T) {
 	f, addr := startFake(t)
 	var stalled atomic.Bool
-	f.onBatch = func(int) error {
+	f.fault(func(int) error {
 		if stalled.CompareAndSwap(false, true) {
 			time.Sleep(500 * time.Millisecond)
 		}
 		return nil
-	}
+	})
 	got := importJSON(t, 0, importArgs(addr, write(t, bigFile(300)), "--batch", "100", "--timeout", "200ms")...)
-	if got.Read != 300 || !got.addUp() || len(f.edges) != 300 {
-		t.Errorf("%+v, %d edges", got, len(f.edges))
+	if got.Read != 300 || !got.addUp() || f.size() != 300 {
+		t.Errorf("%+v, %d edges", got, f.size())
 	}
 }
 
@@ -101,8 +101,8 @@ func TestLoadInsistsOnRowsThatMaySucceedLater(t *testing.T) {
 	}
 	r := liana(importArgs(addr, write(t, bigFile(300)), "--policy", "skip")...)
 	r.expect(t, exitPartial, "line 99: never", "the inverse of 1 follows later")
-	if r.stdout != "read 300 = created 299 + already there 0 + rejected 1\n" || len(f.edges) != 298 {
-		t.Errorf("got %q, %d edges", r.stdout, len(f.edges))
+	if r.stdout != "read 300 = created 299 + already there 0 + rejected 1\n" || f.size() != 298 {
+		t.Errorf("got %q, %d edges", r.stdout, f.size())
 	}
 }
 
