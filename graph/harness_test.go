@@ -44,6 +44,30 @@ func newWorld(t testing.TB, mem bool, change func(*Config)) *world {
 
 func (w *world) open() {
 	w.t.Helper()
+	must(w.t, w.tryOpen())
+	w.ready()
+}
+
+// tryOpen opens the graph, or returns why it will not open, with all closed.
+func (w *world) tryOpen() error {
+	w.t.Helper()
+	w.openStores()
+	var err error
+	w.node, err = shard.OpenNode(shard.NodeConfig{
+		State: w.state, Log: w.log, StablePath: filepath.Join(w.dir, "raft.db"), Heartbeat: 20 * time.Millisecond,
+	})
+	must(w.t, err)
+	cfg := w.cfg
+	cfg.Node, cfg.Store = w.node, w.state
+	if w.g, err = Open(cfg); err != nil {
+		w.g = nil
+		w.closeStores()
+	}
+	return err
+}
+
+func (w *world) openStores() {
+	w.t.Helper()
 	var err error
 	if w.mem {
 		if w.state == nil {
@@ -62,15 +86,6 @@ func (w *world) open() {
 		w.log, err = pebblekv.Open(filepath.Join(w.dir, "log"), pebblekv.Options{Profile: pebblekv.Log})
 		must(w.t, err)
 	}
-	w.node, err = shard.OpenNode(shard.NodeConfig{
-		State: w.state, Log: w.log, StablePath: filepath.Join(w.dir, "raft.db"), Heartbeat: 20 * time.Millisecond,
-	})
-	must(w.t, err)
-	cfg := w.cfg
-	cfg.Node, cfg.Store = w.node, w.state
-	w.g, err = Open(cfg)
-	must(w.t, err)
-	w.ready()
 }
 
 func (w *world) ready() {
@@ -89,8 +104,13 @@ func (w *world) close() {
 		return
 	}
 	w.g.Close()
+	w.g = nil
+	w.closeStores()
+}
+
+func (w *world) closeStores() {
 	must(w.t, w.node.Close())
-	w.g, w.node = nil, nil
+	w.node = nil
 	if !w.mem {
 		must(w.t, w.state.Close())
 		must(w.t, w.log.Close())
