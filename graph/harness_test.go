@@ -18,11 +18,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is a graph with the stores under it, which can be closed and opened again.
 type world struct {
-	t   testing.TB
-	dir string
-	mem bool
-	cfg Config
+	t        testing.TB
+	dir      string
+	storeDir string // of the stores, where it is not dir
+	mem      bool
+	cfg      Config
 
+	fs         *pebblekv.CrashFS // where set, the stores lie on it
 	state, log kv.Store
 	node       *shard.Node
 	g          *Graph
@@ -74,8 +76,8 @@ func (w *world) openStores() {
 			w.state, w.log = kv.NewMem(Merger()), kv.NewMem(nil)
 		}
 	} else {
-		w.state, err = pebblekv.Open(filepath.Join(w.dir, "state"), pebblekv.Options{
-			Profile: pebblekv.State, Merger: Merger(), CacheBytes: int64(w.memTable()), MemTableBytes: w.memTable(),
+		w.state, err = pebblekv.Open(filepath.Join(w.stores(), "state"), pebblekv.Options{
+			FS: w.files(), Profile: pebblekv.State, Merger: Merger(), CacheBytes: int64(w.memTable()), MemTableBytes: w.memTable(),
 			OnFlush: func() {
 				if n := w.node; n != nil {
 					n.StateFlushed()
@@ -83,7 +85,7 @@ func (w *world) openStores() {
 			},
 		})
 		must(w.t, err)
-		w.log, err = pebblekv.Open(filepath.Join(w.dir, "log"), pebblekv.Options{Profile: pebblekv.Log})
+		w.log, err = pebblekv.Open(filepath.Join(w.stores(), "log"), pebblekv.Options{FS: w.files(), Profile: pebblekv.Log})
 		must(w.t, err)
 	}
 }
@@ -217,4 +219,18 @@ func (w *world) memTable() uint64 {
 		return 32 << 20
 	}
 	return 1 << 20
+}
+
+func (w *world) files() pebblekv.FS {
+	if w.fs == nil {
+		return pebblekv.FS{}
+	}
+	return w.fs.FS()
+}
+
+func (w *world) stores() string {
+	if w.storeDir != "" {
+		return w.storeDir
+	}
+	return w.dir
 }
