@@ -138,10 +138,11 @@ type Batch interface {
 	// Len is the size of the batch in bytes, Count the number of writes in it.
 	Len() int
 	Count() int
-	// Commit applies the batch atomically. With Sync it returns after the batch
-	// would survive loss of power; with NoSync a crash of the process keeps it
-	// and loss of power may lose it, never out of order with other batches.
-	// A batch is committed once.
+	// Commit applies the batch atomically. With Sync it returns after the batch,
+	// and all committed before it, would survive loss of power. With NoSync the end
+	// of the process or loss of power may lose the newest batches, each as a whole
+	// and never one without those after it. (Pebble's log gathers 32 KiB before it
+	// writes, so kill -9 alone loses some.) A batch is committed once.
 	Commit(sync Durability) error
 	// Close releases the batch; it is needed whether or not Commit was called.
 	Close() error

@@ -63,8 +63,8 @@ func newMem(merger *Merger, tree *btree.BTreeG[memRow]) *Mem {
 	}
 }
 
-// AfterPowerLoss returns a new store that holds what loss of power now would
-// leave of m in the worst case: all up to the last Sync commit or Flush. It may
+// AfterPowerLoss returns a new store that holds what loss of power or the end of
+// the process now would leave of m in the worst case: all up to the last Sync commit or Flush. It may
 // be called before and after Close, and leaves m as it is.
 func (m *Mem) AfterPowerLoss() *Mem {
 	m.mu.Lock()
@@ -73,7 +73,7 @@ func (m *Mem) AfterPowerLoss() *Mem {
 }
 
 // AfterKill returns a new store that holds what the end of the process now would
-// leave of m: everything committed.
+// leave of m in the best case: everything committed. The worst case is AfterPowerLoss.
 func (m *Mem) AfterKill() *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -110,7 +110,10 @@ func (r *randomRun) step() {
 		v, err := r.s.GetDurable(nil, []byte(key))
 		r.same("get durable", key, answer(r.T, key, v, err), r.model)
 	default:
-		must(r.T, r.s.Compact(r.span()))
+		span := r.span()
+		must(r.T, r.s.Compact(span))
+		_, err := r.s.EstimateDiskUsage(span)
+		must(r.T, err)
 		r.compare(r.s, r.model)
 	}
 }

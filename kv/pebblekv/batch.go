@@ -13,9 +13,6 @@ import (
 // the kind and two lengths.
 const recordOverhead = 1 + 2*5
 
-// firstKey is the least key.
-const firstKey = "\x00"
-
 // batch is an unindexed Pebble batch: it is written, not read.
 type batch struct {
 	s         *Store
@@ -70,15 +67,12 @@ func (b *batch) Delete(key []byte) error {
 }
 
 func (b *batch) DeleteRange(span kv.Span) error {
-	lower, upper := span.Lower, b.s.upper(span)
-	if len(lower) == 0 {
-		lower = []byte(firstKey)
+	lower, upper := b.s.bounds(span)
+	if bytes.Equal(lower, upper) {
+		return b.check([]byte(firstKey), nil) // writes nothing
 	}
 	if err := b.check(lower, upper); err != nil {
 		return err
-	}
-	if bytes.Compare(lower, upper) >= 0 {
-		return nil
 	}
 	return b.b.DeleteRange(lower, upper, nil)
 }

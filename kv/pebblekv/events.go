@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // flushBackoff is how long a flush waits after one that failed. Left alone,
@@ -25,6 +26,7 @@ type events struct {
 	flushes *notifier[struct{}] // nil without OnFlush
 	faults  *notifier[error]    // nil without OnFault
 
+	running    atomic.Bool // open, and no fatal fault was told yet
 	stalls     atomic.Int64
 	background atomic.Int64 // failed flushes and compactions
 
@@ -104,6 +106,8 @@ func (e *events) tableCreated(i pebble.TableCreateInfo) {
 	}
 }
 
+func (e *events) diskSlow(i vfs.DiskSlowInfo) { e.event(slog.LevelWarn, "slow disk", i) }
+
 func (e *events) fault(err error) {
 	if e.faults != nil {
 		e.faults.notify(err)
@@ -119,7 +123,6 @@ func (e *events) listener() *pebble.EventListener {
 			e.fault(fmt.Errorf("pebblekv: table %s: %w", i.Path, corrupt(i.Details)))
 		},
 		CompactionEnd: func(i pebble.CompactionInfo) { e.event(slog.LevelDebug, "compaction", i) },
-		DiskSlow:      func(i pebble.DiskSlowInfo) { e.event(slog.LevelWarn, "slow disk", i) },
 		FlushEnd:      e.flushEnd,
 		TableCreated:  e.tableCreated,
 		LowDiskSpace:  func(i pebble.LowDiskSpaceInfo) { e.event(slog.LevelWarn, "low disk space", i) },
@@ -156,12 +159,21 @@ func (e *events) text(level slog.Level, format string, args []any) {
 // relies on it not to return.
 func (e *events) Fatalf(format string, args ...any) {
 	err := newFatalFault(format, args)
+	e.doomed(err)
+	panic(err)
+}
+
+// doomed shuts the store for a fault that Pebble does not survive, and tells the
+// owner of the first. While the store is opened or closed, Open or Close tell.
+func (e *events) doomed(err error) {
+	if !e.running.CompareAndSwap(true, false) {
+		return
+	}
 	e.gate.shut(err)
 	e.log.Error("the store cannot go on", "err", err)
 	if e.onFault != nil {
 		e.onFault(err)
 	}
-	panic(err)
 }
 
 // fatalFault is ErrFatal with Pebble's text; the errors in the text stay within

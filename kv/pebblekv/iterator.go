@@ -19,11 +19,8 @@ func (s *Store) newIter(r pebble.Reader, span kv.Span) (kv.Iterator, error) {
 	if err := s.gate.enter(); err != nil {
 		return nil, err
 	}
-	opts := pebble.IterOptions{LowerBound: span.Lower, UpperBound: span.Upper}
-	if span.Empty() {
-		opts.LowerBound, opts.UpperBound = s.lastKey, s.lastKey
-	}
-	it, err := r.NewIter(&opts)
+	lower, upper := s.bounds(span)
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		s.gate.leave()
 		return nil, fmt.Errorf("pebblekv: iterate %x..%x in %s: %w", span.Lower, span.Upper, s.dir, corrupt(err))
@@ -42,8 +39,8 @@ func (i *iterator) ready() bool {
 
 func (i *iterator) First() bool            { return i.ready() && i.it.First() }
 func (i *iterator) Last() bool             { return i.ready() && i.it.Last() }
-func (i *iterator) SeekGE(key []byte) bool { return i.ready() && i.it.SeekGE(key) }
-func (i *iterator) SeekLT(key []byte) bool { return i.ready() && i.it.SeekLT(key) }
+func (i *iterator) SeekGE(key []byte) bool { return i.ready() && i.it.SeekGE(orFirst(key)) }
+func (i *iterator) SeekLT(key []byte) bool { return i.ready() && i.it.SeekLT(orFirst(key)) }
 func (i *iterator) Next() bool             { return i.ready() && i.it.Valid() && i.it.Next() }
 func (i *iterator) Prev() bool             { return i.ready() && i.it.Valid() && i.it.Prev() }
 

@@ -57,8 +57,9 @@ type Options struct {
 	// and of damaged tables (kv.ErrCorruption), on its own goroutine like OnFlush.
 	// A fault that Pebble cannot survive is marked ErrFatal and told at once, on
 	// the goroutine that met it, with Pebble's locks held: OnFault must then not
-	// use the store and should end the process. When it returns, that goroutine
-	// panics, and all calls on the store return the fault.
+	// use the store and should end the process. All calls on the store return the
+	// fault from now on; when OnFault returns, Pebble ends the process by a panic
+	// at its next step.
 	OnFault func(error)
 	// FS is the file system; nil is the operating system's. Crashable builds one
 	// for tests.
@@ -123,9 +124,6 @@ func (o Options) pebble() *pebble.Options {
 		L0CompactionThreshold:       2, // in sub-levels, i.e. reads of a key that is absent
 		L0StopWritesThreshold:       24,
 		MaxOpenFiles:                2048,
-	}
-	if o.FS.fs != nil {
-		p.FS = o.FS.fs
 	}
 	// A second compaction is for a backlog only; one processor stays for the node.
 	p.CompactionConcurrencyRange = func() (int, int) { return 1, max(1, runtime.GOMAXPROCS(0)/2) }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,13 +24,14 @@ const closeTimeout = 10 * time.Second
 
 // Store is an open Pebble instance.
 type Store struct {
-	dir     string
-	db      *pebble.DB
-	fs      vfs.FS
-	folder  *folder
-	log     *slog.Logger
-	gate    *gate
-	lastKey []byte // beyond every key: the upper bound of "no bound"
+	dir      string
+	db       *pebble.DB
+	fs       vfs.FS
+	fsCloser io.Closer
+	folder   *folder
+	log      *slog.Logger
+	gate     *gate
+	lastKey  []byte // beyond every key: the upper bound of "no bound"
 
 	events    *events
 	iters     atomic.Int64
@@ -53,7 +56,6 @@ func Open(dir string, opts Options) (*Store, error) {
 		dir:       dir,
 		log:       opts.Logger.With("store", dir),
 		gate:      newGate(),
-		fs:        vfs.Default,
 		lastKey:   bytes.Repeat([]byte{0xff}, kv.MaxKeySize+1),
 		closeWait: closeTimeout,
 		snaps:     make(map[*snapshot]struct{}),
@@ -62,18 +64,34 @@ func Open(dir string, opts Options) (*Store, error) {
 		s.log.Error("merge chain left unfolded", "key", fmt.Sprintf("%x", key), "err", err)
 	})
 	s.events = newEvents(s.log, s.gate, opts)
-	if opts.FS.fs != nil {
-		s.fs = opts.FS.fs
-	}
+	s.fs, s.fsCloser = newFS(opts.FS.fs, s.events)
 	p := opts.pebble()
+	p.FS = s.fs
 	p.Merger = s.folder.pebble()
 	p.Logger = s.events
 	p.EventListener = s.events.listener()
-	if s.db, err = pebble.Open(dir, p); err != nil {
+	if s.db, err = openDB(dir, p); err != nil {
+		s.fsCloser.Close()
 		s.events.close()
 		return nil, fmt.Errorf("pebblekv: open %s: %w", dir, openError(err))
 	}
+	s.events.running.Store(true)
 	return s, nil
+}
+
+// openDB is pebble.Open with its panics over a failing disk as errors: while
+// opening there is nothing to lose yet, and the caller can say more.
+func openDB(dir string, p *pebble.Options) (db *pebble.DB, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			fault, ok := r.(error)
+			if _, bug := r.(runtime.Error); !ok || bug {
+				panic(r)
+			}
+			db, err = nil, fault
+		}
+	}()
+	return pebble.Open(dir, p)
 }
 
 // Get implements kv.Reader.
@@ -87,6 +105,9 @@ func (s *Store) Get(dst, key []byte) ([]byte, error) {
 
 // get reads from the database or a snapshot of it. It runs inside the gate.
 func (s *Store) get(r pebble.Reader, dst, key []byte) ([]byte, error) {
+	if len(key) == 0 {
+		return dst, kv.ErrNotFound
+	}
 	b, closer, err := r.Get(key)
 	if err != nil {
 		if errors.Is(err, pebble.ErrNotFound) {
@@ -117,6 +138,9 @@ func (s *Store) GetDurable(dst, key []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer s.gate.leave()
+	if len(key) == 0 {
+		return dst, kv.ErrNotFound
+	}
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: key, OnlyReadGuaranteedDurable: true})
 	if err != nil {
 		return dst, s.readError(key, err)
@@ -186,14 +210,15 @@ func (s *Store) Flush() error {
 
 // Compact implements kv.Store.
 func (s *Store) Compact(span kv.Span) error {
-	if span.Empty() {
-		return s.gate.err()
-	}
 	if err := s.gate.enter(); err != nil {
 		return err
 	}
 	defer s.gate.leave()
-	if err := s.db.Compact(context.Background(), span.Lower, s.upper(span), true); err != nil {
+	lower, upper := s.bounds(span)
+	if bytes.Equal(lower, upper) {
+		return nil
+	}
+	if err := s.db.Compact(context.Background(), lower, upper, true); err != nil {
 		return fmt.Errorf("pebblekv: compact %x..%x in %s: %w", span.Lower, span.Upper, s.dir, corrupt(err))
 	}
 	return nil
@@ -205,22 +230,39 @@ func (s *Store) EstimateDiskUsage(span kv.Span) (uint64, error) {
 		return 0, err
 	}
 	defer s.gate.leave()
-	if span.Empty() {
+	lower, upper := s.bounds(span)
+	if bytes.Equal(lower, upper) {
 		return 0, nil
 	}
-	n, err := s.db.EstimateDiskUsage(span.Lower, s.upper(span))
+	n, err := s.db.EstimateDiskUsage(lower, upper)
 	if err != nil {
 		return 0, fmt.Errorf("pebblekv: disk usage of %x..%x in %s: %w", span.Lower, span.Upper, s.dir, corrupt(err))
 	}
 	return n, nil
 }
 
-// upper is the exclusive upper bound of span as a key.
-func (s *Store) upper(span kv.Span) []byte {
-	if span.Upper == nil {
-		return s.lastKey
+// firstKey is the least key. Pebble's own checks (on in race builds) cannot take
+// empty keys, so it stands for them in bounds and seeks.
+const firstKey = "\x00"
+
+// orFirst is key, or the least key for an empty one.
+func orFirst(key []byte) []byte {
+	if len(key) == 0 {
+		return []byte(firstKey)
 	}
-	return span.Upper
+	return key
+}
+
+// bounds are the bounds of span as keys, lower <= upper; equal if it is empty.
+func (s *Store) bounds(span kv.Span) (lower, upper []byte) {
+	lower, upper = orFirst(span.Lower), span.Upper
+	if upper == nil {
+		upper = s.lastKey
+	}
+	if bytes.Compare(lower, upper) > 0 {
+		return s.lastKey, s.lastKey
+	}
+	return lower, upper
 }
 
 // Close implements kv.Store. It waits for calls in flight and for iterators to
@@ -233,6 +275,12 @@ func (s *Store) Close() error {
 		return kv.ErrClosed
 	}
 	s.gate.shut(kv.ErrClosed)
+	if fault := s.gate.err(); errors.Is(fault, ErrFatal) {
+		// The engine's locks and pipeline are in no known state. The process ends.
+		s.closed = true
+		s.events.close()
+		return fmt.Errorf("pebblekv: close %s: %w", s.dir, fault)
+	}
 	if err := s.gate.wait(s.closeWait); err != nil {
 		return fmt.Errorf("pebblekv: close %s: %w", s.dir, err)
 	}
@@ -244,7 +292,8 @@ func (s *Store) Close() error {
 	for n := range snaps {
 		n.end()
 	}
-	err := s.db.Close()
+	s.events.running.Store(false)
+	err := errors.Join(s.db.Close(), s.fsCloser.Close())
 	s.events.close()
 	if err != nil {
 		return fmt.Errorf("pebblekv: close %s: %w", s.dir, corrupt(err))
