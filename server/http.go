@@ -51,7 +51,7 @@ type readyShard struct {
 
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	body := readyBody{Ready: true, Shards: []readyShard{}}
-	if err := s.readiness(); err != nil {
+	if err := s.Readiness(); err != nil {
 		body.Ready, body.Reason = false, err.Error()
 	}
 	if a := s.calls.attached.Load(); a != nil {

@@ -113,7 +113,7 @@ func (nodeMetrics) Describe(chan<- *prometheus.Desc) {}
 func (n nodeMetrics) Collect(ch chan<- prometheus.Metric) {
 	s := n.server
 	one := emitter{ch: ch}
-	one.gauge("liana_ready", "1 when every shard serves.", flag(s.readiness() == nil))
+	one.gauge("liana_ready", "1 when every shard serves.", flag(s.Readiness() == nil))
 	one.gauge("liana_grpc_calls_in_flight", "Calls being handled.", float64(s.calls.inFlight.Load()))
 	one.gauge("liana_grpc_streams_open", "Open streams.", float64(s.calls.streams.Load()))
 	a := s.calls.attached.Load()

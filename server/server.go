@@ -128,8 +128,8 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // Failed tells of a port that can no longer be served.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// readiness is nil when every shard serves.
-func (s *Server) readiness() error {
+// Readiness is nil when every shard serves.
+func (s *Server) Readiness() error {
 	if s.calls.stopping.Err() != nil {
 		return errStopping
 	}
@@ -154,7 +154,7 @@ func (s *Server) watchReadiness() {
 			return
 		case <-tick.C:
 		}
-		err := s.readiness()
+		err := s.Readiness()
 		if (err == nil) == serving {
 			continue
 		}

@@ -53,10 +53,13 @@ type Dir struct {
 // exist or is empty. It fails where the directory is in use, foreign, damaged,
 // of another format or of another number of shards, and changes nothing then.
 func Open(path string, opts Options) (*Dir, error) {
-	path = filepath.Clean(path)
-	d, err := open(path, opts)
+	whole, err := filepath.Abs(path)
 	if err != nil {
 		return nil, explain(path, err)
+	}
+	d, err := open(whole, opts)
+	if err != nil {
+		return nil, explain(whole, err)
 	}
 	return d, nil
 }
@@ -213,7 +216,7 @@ func syncDir(path string) error {
 // Identity returns whose data this is. Its TokenKey is shared, not to be changed.
 func (d *Dir) Identity() Identity { return d.id }
 
-// Path returns the directory.
+// Path returns the directory, as an absolute path.
 func (d *Dir) Path() string { return d.path }
 
 // StatePath returns the directory of the state engine.
