@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/lianadb/liana/edgelist"
+	"github.com/lianadb/liana/graph"
+	"github.com/lianadb/liana/server"
+)
+
+// config is everything that can be set. The YAML names are those of the file;
+// docs/configuration.md describes each.
+type config struct {
+	DataDir   string `yaml:"data_dir"`
+	Shards    int    `yaml:"shards"` // 0: what the data directory has, 4 in a new one
+	Schema    string `yaml:"schema"` // file; empty: the stored one, or the default
+	LogFormat string `yaml:"log_format"`
+	LogLevel  string `yaml:"log_level"`
+
+	server.Config `yaml:",inline"`
+
+	Storage storageConfig `yaml:"storage"`
+}
+
+// storageConfig trades memory and disk against speed.
+type storageConfig struct {
+	PageCacheBytes   int           `yaml:"page_cache_bytes"`
+	BlockCacheBytes  int64         `yaml:"block_cache_bytes"`
+	MemtableBytes    uint64        `yaml:"memtable_bytes"`
+	RaftLogBytes     int64         `yaml:"raft_log_bytes"`
+	ChangeLogEntries uint64        `yaml:"change_log_entries"`
+	MaxBacklogBytes  int           `yaml:"max_backlog_bytes"`
+	MaxBacklogAge    time.Duration `yaml:"max_backlog_age"`
+	FreshWait        time.Duration `yaml:"fresh_wait"`
+	Lists            listsConfig   `yaml:"lists"`
+}
+
+// listsConfig bounds the pages of edge lists.
+type listsConfig struct {
+	SplitEntries int `yaml:"split_entries"`
+	MaxPageBytes int `yaml:"max_page_bytes"`
+	MaxDeltas    int `yaml:"max_deltas"`
+	Branch       int `yaml:"branch"`
+}
+
+func defaults() config {
+	lists := edgelist.DefaultOptions()
+	return config{
+		DataDir:   "./liana-data",
+		LogFormat: "text",
+		LogLevel:  "info",
+		Config:    server.Defaults(),
+		Storage: storageConfig{
+			PageCacheBytes:   128 << 20,
+			BlockCacheBytes:  64 << 20,
+			MemtableBytes:    32 << 20,
+			RaftLogBytes:     256 << 20,
+			ChangeLogEntries: 1 << 20,
+			MaxBacklogBytes:  64 << 20,
+			MaxBacklogAge:    5 * time.Second,
+			FreshWait:        2 * time.Second,
+			Lists: listsConfig{
+				SplitEntries: lists.SplitEntries, MaxPageBytes: lists.MaxPageBytes,
+				MaxDeltas: lists.MaxDeltas, Branch: lists.Branch,
+			},
+		},
+	}
+}
+
+func (l listsConfig) options() edgelist.Options {
+	return edgelist.Options{SplitEntries: l.SplitEntries, MaxPageBytes: l.MaxPageBytes, MaxDeltas: l.MaxDeltas, Branch: l.Branch}
+}
+
+// validate names every field that is wrong, by its YAML name.
+func (c config) validate() error {
+	var errs []error
+	add := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	add(c.DataDir == "", "data_dir: is empty; name a directory")
+	add(c.Shards < 0 || c.Shards > graph.MaxShards, "shards: %d (allowed: 1 to %d, or 0 for what the data directory has)", c.Shards, graph.MaxShards)
+	add(c.LogFormat != "text" && c.LogFormat != "json", "log_format: %q (allowed: text, json)", c.LogFormat)
+	_, err := logLevel(c.LogLevel)
+	add(err != nil, "log_level: %q (allowed: debug, info, warn, error)", c.LogLevel)
+	return errors.Join(errors.Join(errs...), c.Config.Validate(), c.Storage.validate())
+}
+
+func (s storageConfig) validate() error {
+	var errs []error
+	bound := func(field string, value, least, most int64) {
+		if value < least || value > most {
+			errs = append(errs, fmt.Errorf("storage.%s: %d (allowed: %d to %d)", field, value, least, most))
+		}
+	}
+	bound("page_cache_bytes", int64(s.PageCacheBytes), 1<<20, 1<<40)
+	bound("block_cache_bytes", s.BlockCacheBytes, 1<<20, 1<<40)
+	bound("memtable_bytes", int64(min(s.MemtableBytes, 1<<62)), 1<<20, 1<<30)
+	bound("raft_log_bytes", s.RaftLogBytes, 1<<20, 1<<40)
+	bound("change_log_entries", int64(min(s.ChangeLogEntries, 1<<62)), 1, 1<<40)
+	bound("max_backlog_bytes", int64(s.MaxBacklogBytes), 1<<20, 1<<40)
+	if s.MaxBacklogAge < time.Millisecond {
+		errs = append(errs, fmt.Errorf("storage.max_backlog_age: %v (allowed: 1ms or more)", s.MaxBacklogAge))
+	}
+	if s.FreshWait < time.Millisecond {
+		errs = append(errs, fmt.Errorf("storage.fresh_wait: %v (allowed: 1ms or more)", s.FreshWait))
+	}
+	if err := s.Lists.options().Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("storage.lists: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// flags are the flags of a command that reads the configuration.
+type flags struct {
+	set  *pflag.FlagSet
+	file string
+}
+
+// newFlags defines the flags. Their values are read by load: the file lies
+// between them and the defaults.
+func newFlags(set *pflag.FlagSet) *flags {
+	f := &flags{set: set}
+	unused := defaults()
+	bind(set, &unused)
+	set.StringVar(&f.file, "config", "", "YAML file with these settings and more (see docs/configuration.md)")
+	return f
+}
+
+// bind ties the flags to the fields of c; the values of c become the defaults.
+func bind(set *pflag.FlagSet, c *config) {
+	set.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory of the data; it is created where there is none")
+	set.IntVar(&c.Shards, "shards", c.Shards, "number of shards, fixed when the data directory is created (0: what it has; 4 in a new one)")
+	set.StringVar(&c.Schema, "schema", c.Schema, "YAML file of vertex types, edge types and metrics (default: the stored schema)")
+	set.StringVar(&c.GRPCAddr, "grpc-addr", c.GRPCAddr, "address of the gRPC API; port 0 takes a free one")
+	set.StringVar(&c.HTTPAddr, "http-addr", c.HTTPAddr, "address of health, metrics and profiles")
+	set.StringVar(&c.RESPAddr, "resp-addr", c.RESPAddr, "address of the Redis protocol (not served yet)")
+	set.StringVar(&c.PeerAddr, "peer-addr", c.PeerAddr, "address for other nodes (not served yet)")
+	set.BoolVar(&c.AllowRemote, "allow-remote", c.AllowRemote, "permit addresses that other machines can reach; there is no authentication")
+	set.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
+	set.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
+}
+
+// load is the effective configuration: flags over the file over the defaults.
+func (f *flags) load() (config, error) {
+	c := defaults()
+	if f.file != "" {
+		if err := readFile(f.file, &c); err != nil {
+			return c, err
+		}
+	}
+	over := pflag.NewFlagSet("", pflag.ContinueOnError)
+	bind(over, &c)
+	var errs []error
+	f.set.Visit(func(given *pflag.Flag) {
+		if over.Lookup(given.Name) != nil {
+			errs = append(errs, over.Set(given.Name, given.Value.String()))
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return c, err
+	}
+	return c, c.validate()
+}
+
+func readFile(path string, c *config) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	if err := decodeYAML(b, c); err != nil {
+		return fmt.Errorf("config: %s: %w", path, err)
+	}
+	return nil
+}
+
+// unknownKey is how the YAML package says that a key has no field.
+var unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
+
+// decodeYAML reads one document into c. A key that c does not have is an error
+// with its line.
+func decodeYAML(b []byte, c *config) error {
+	dec := yaml.NewDecoder(bytes.NewReader(b))
+	dec.KnownFields(true)
+	err := dec.Decode(c)
+	var bad *yaml.TypeError
+	switch {
+	case errors.Is(err, io.EOF): // nothing but comments
+		return nil
+	case errors.As(err, &bad):
+		return errors.New(unknownKey.ReplaceAllString(strings.Join(bad.Errors, "; "), `unknown key "$1"`))
+	case err != nil:
+		return err
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return errors.New("it holds more than one document")
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+
+	"github.com/lianadb/liana/graph"
+	"github.com/lianadb/liana/kv/datadir"
+	"github.com/lianadb/liana/kv/pebblekv"
+	"github.com/lianadb/liana/kv/shard"
+	"github.com/lianadb/liana/server"
+)
+
+// node is an open data directory with everything that stands on it.
+type node struct {
+	cfg config
+	log *slog.Logger
+	// fatal is told of what an engine cannot survive, on the goroutine that met it.
+	fatal func(error)
+
+	dir        *datadir.Dir
+	guard      *server.DiskGuard
+	state, wal *pebblekv.Store
+	shards     *shard.Node
+	graph      *graph.Graph
+	// flushed is called when the state has become durable; nil until there are shards.
+	flushed atomic.Pointer[func()]
+}
+
+// openNode opens the layers from the bottom up. On an error those that were
+// opened are closed again.
+func openNode(cfg config, schema *graph.Schema, log *slog.Logger, fatal func(error)) (*node, error) {
+	n := &node{cfg: cfg, log: log, fatal: fatal}
+	for _, open := range []func() error{
+		n.openDir, n.openStores, n.openShards, func() error { return n.openGraph(schema) },
+	} {
+		if err := open(); err != nil {
+			return nil, errors.Join(err, n.close())
+		}
+	}
+	return n, nil
+}
+
+func (n *node) openDir() (err error) {
+	n.dir, err = datadir.Open(n.cfg.DataDir, datadir.Options{Shards: n.cfg.Shards})
+	if err != nil {
+		return err
+	}
+	n.guard = server.NewDiskGuard(n.dir.Path(), n.cfg.Disk.ReserveBytes, n.log)
+	return nil
+}
+
+func (n *node) openStores() (err error) {
+	n.state, err = pebblekv.Open(n.dir.StatePath(), pebblekv.Options{
+		Profile:       pebblekv.State,
+		Merger:        graph.Merger(),
+		CacheBytes:    n.cfg.Storage.BlockCacheBytes,
+		MemTableBytes: n.cfg.Storage.MemtableBytes,
+		Logger:        n.log.With("store", "state"),
+		OnFlush: func() {
+			if f := n.flushed.Load(); f != nil {
+				(*f)()
+			}
+		},
+		OnFault: n.storeFault("state"),
+	})
+	if err != nil {
+		return fmt.Errorf("state store: %w", err)
+	}
+	n.wal, err = pebblekv.Open(n.dir.LogPath(), pebblekv.Options{
+		Profile: pebblekv.Log,
+		Logger:  n.log.With("store", "log"),
+		OnFault: n.storeFault("log"),
+	})
+	if err != nil {
+		return fmt.Errorf("log store: %w", err)
+	}
+	return nil
+}
+
+// storeFault tells of an engine's faults. What it tries again by itself is only
+// logged; damage shows in the shard that reads it.
+func (n *node) storeFault(store string) func(error) {
+	return func(err error) {
+		n.log.Error("fault of a store", "store", store, "error", err)
+		if errors.Is(err, pebblekv.ErrFatal) {
+			n.fatal(fmt.Errorf("%s store: %w", store, err))
+		}
+	}
+}
+
+func (n *node) openShards() (err error) {
+	n.shards, err = shard.OpenNode(shard.NodeConfig{
+		State: n.state, Log: n.wal, StablePath: n.dir.StablePath(),
+		NodeID: n.dir.Identity().NodeID,
+		Logger: n.log,
+		OnFault: func(id uint32, err error) {
+			n.log.Error("a shard has failed on this node", "shard", id, "error", err)
+		},
+		Limits: shard.Limits{LogBytes: n.cfg.Storage.RaftLogBytes},
+	})
+	if err != nil {
+		return err
+	}
+	flushed := n.shards.StateFlushed
+	n.flushed.Store(&flushed)
+	return nil
+}
+
+func (n *node) openGraph(schema *graph.Schema) (err error) {
+	id, s := n.dir.Identity(), n.cfg.Storage
+	n.graph, err = graph.Open(graph.Config{
+		Node: n.shards, Store: n.state, Shards: id.Shards, Schema: schema,
+		Timeline: id.Timeline, PageKey: id.TokenKey,
+		CacheBytes: s.PageCacheBytes, Lists: s.Lists.options(), Retain: s.ChangeLogEntries,
+		MaxBacklogBytes: s.MaxBacklogBytes, MaxBacklogAge: s.MaxBacklogAge, FreshWait: s.FreshWait,
+		Admit: n.guard.Admit, Logger: n.log,
+	})
+	return err
+}
+
+// attachment is what the server serves.
+func (n *node) attachment() server.Attachment {
+	id := n.dir.Identity()
+	return server.Attachment{
+		Backend: n.graph,
+		Node:    server.Node{Version: version, ClusterID: id.ClusterID, NodeID: id.NodeID},
+		Stores:  []server.Store{{Name: "state", Stats: n.state.Stats}, {Name: "log", Stats: n.wal.Stats}},
+		Disk:    n.guard,
+	}
+}
+
+// close closes what is open, from the top down.
+func (n *node) close() error {
+	var errs []error
+	if n.graph != nil {
+		n.graph.Close()
+	}
+	if n.shards != nil {
+		errs = append(errs, n.shards.Close())
+	}
+	if n.wal != nil {
+		errs = append(errs, n.wal.Close())
+	}
+	if n.state != nil {
+		errs = append(errs, n.state.Close())
+	}
+	if n.guard != nil {
+		n.guard.Close()
+	}
+	if n.dir != nil {
+		errs = append(errs, n.dir.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// readSchema reads the schema file of the configuration; none is nil.
+func readSchema(path string) (*graph.Schema, error) {
+	if path == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	s, err := graph.ParseSchema(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
