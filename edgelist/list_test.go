@@ -243,7 +243,7 @@ func growth(t *testing.T, n int, id func(i int) uint64) {
 }
 
 func TestGrowthAndShrinking(t *testing.T) {
-	n := 20_000
+	n := 10_000
 	if long() {
 		n = 2_000_000
 	}
@@ -270,16 +270,16 @@ func (c *countingSource) Page(id PageID) (*Page, error) {
 // TestCostIsLogarithmic bounds the pages each question and each change touches
 // by the height of the trees, not by the length of the list.
 func TestCostIsLogarithmic(t *testing.T) {
-	const n = 50_000
+	const n = 20_000
 	opt := DefaultOptions()
-	opt.SplitEntries, opt.Branch = 64, 16
+	opt.SplitEntries, opt.Branch = 32, 8
 	m := benchList(t, n, 1000, &opt)
 	stats, err := Check(m, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := 1 + max(stats.Trees[ByID].Height, stats.Trees[ByTime].Height)
-	if path > 5 {
+	if path > 6 {
 		t.Fatalf("%d pages from root to leaf", path)
 	}
 	src := &countingSource{Source: m}
@@ -536,5 +536,49 @@ func TestOptionsValidate(t *testing.T) {
 		if o.Validate() == nil {
 			t.Errorf("change %d passes: %+v", i, o)
 		}
+	}
+}
+
+// TestEmptyHeads: a list without edges and version leaves no head behind, one
+// with a version does.
+func TestEmptyHeads(t *testing.T) {
+	store := newStore(1, 0)
+	w, err := OpenWriter(store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flush := func(heads int) {
+		t.Helper()
+		if err := w.Flush(store); err != nil || len(store.pages) != heads {
+			t.Fatalf("%d pages stored, want %d: %v", len(store.pages), heads, err)
+		}
+	}
+	change := func() {
+		t.Helper()
+		if ok, err := w.Insert(Edge{Peer: 1}); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	remove := func() {
+		t.Helper()
+		if _, ok, err := w.Delete(1); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	flush(0)
+	change()
+	remove()
+	flush(0)
+	change()
+	flush(1)
+	remove()
+	flush(0)
+	change()
+	flush(1)
+	remove()
+	w.SetVersion(3)
+	flush(1)
+	if l, err := Open(store); err != nil || l.Version() != 3 || l.Count() != 0 {
+		t.Fatal(l, err)
 	}
 }

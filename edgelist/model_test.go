@@ -300,10 +300,10 @@ func (r *run) finish() {
 
 func TestRandomHistoriesAgreeWithTheModel(t *testing.T) {
 	start := uint64(time.Now().UnixNano())
-	for i := range uint64(25) {
+	for i := range uint64(20) {
 		seed := start + i
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			newRun(t, seed).history(1000)
+			newRun(t, seed).history(800)
 		})
 	}
 }
