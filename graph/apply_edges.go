@@ -107,9 +107,8 @@ func (m *Machine) mutate(mu *Mutation, res *mutateResult) (Outcome, error) {
 
 // change applies mu to the list of its source.
 func (m *Machine) change(l *openList, mu *Mutation) (Outcome, record, error) {
-	props := bytes.Clone(mu.Props)
-	rec := record{peer: mu.Dst, time: mu.Time, props: props}
-	e := edgelist.Edge{Peer: mu.Dst, Time: mu.Time, Props: props}
+	rec := record{peer: mu.Dst, time: mu.Time, props: mu.Props}
+	e := edgelist.Edge{Peer: mu.Dst, Time: mu.Time, Props: mu.Props}
 	switch mu.Op {
 	case OpAdd:
 		rec.kind = recAdd
@@ -160,8 +159,7 @@ func (m *Machine) mirror(rec *record) error {
 	if err != nil {
 		return err
 	}
-	// The record's slices belong to the log entry; the list keeps its own.
-	e := edgelist.Edge{Peer: rec.peer, Time: rec.time, Props: bytes.Clone(rec.props)}
+	e := edgelist.Edge{Peer: rec.peer, Time: rec.time, Props: rec.props}
 	var grown int64
 	switch rec.kind {
 	case recAdd, recUpdate:
@@ -177,9 +175,7 @@ func (m *Machine) mirror(rec *record) error {
 	if err != nil {
 		return fmt.Errorf("list %v: %w", rec.list, err)
 	}
-	mirrored := *rec
-	mirrored.props = e.Props
-	m.record(l, mirrored)
+	m.record(l, *rec)
 	if grown == 0 || rec.list.Dir != In {
 		return nil
 	}
