@@ -1,6 +1,7 @@
 package edgelist
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -32,7 +33,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	}
 	// page finds a page of a kind, not the first of its level, and edits its rows.
 	page := func(m *pageMap, k kind, edit func(rows *table)) {
-		ids := slices.SortedFunc(maps.Keys(m.pages), PageID.compare)
+		ids := slices.SortedFunc(maps.Keys(m.pages), func(a, b PageID) int { return cmp.Compare(a.pack(), b.pack()) })
 		slices.Reverse(ids)
 		for _, id := range ids {
 			if p := m.pages[id]; p.kind == k && decoded(p).keyAt(k.order(), 0) != k.order().key(minKey().Time, 0) {

@@ -146,12 +146,17 @@ func (p *Page) fresh() int {
 // settle marks all deltas as stored. A drop of a key that the base has not is
 // of no more use in memory: the operands stored cancel each other.
 func (p *Page) settle() {
-	keep := p.deltas[:0]
-	for _, d := range p.deltas {
-		d.bits = d.bits&^flagFresh | flagStored
-		if d.has(flagInBase) || !d.has(flagDrop) {
-			keep = append(keep, d)
+	useless := false
+	for i := range p.deltas {
+		d := &p.deltas[i]
+		if d.has(flagFresh) {
+			d.bits = d.bits&^flagFresh | flagStored
+			useless = useless || d.useless()
 		}
 	}
-	p.deltas = keep
+	if useless {
+		p.deltas = slices.DeleteFunc(p.deltas, func(d delta) bool { return d.useless() })
+	}
 }
+
+func (d *delta) useless() bool { return d.has(flagDrop) && !d.has(flagInBase) }

@@ -98,20 +98,11 @@ func (id PageID) String() string {
 	return fmt.Sprintf("%s/%d", id.Order, id.No)
 }
 
-// compare is the order in which a Writer hands out pages: the head, then the
-// by-id pages, then the by-time pages, each by number.
-func (id PageID) compare(other PageID) int {
-	if id.Order != other.Order {
-		return int(id.Order) - int(other.Order)
-	}
-	switch {
-	case id.No < other.No:
-		return -1
-	case id.No > other.No:
-		return 1
-	}
-	return 0
-}
+// pack is the page as one number. Its order is that in which a Writer hands out
+// pages: the head, then the by-id pages, then the by-time pages, each by number.
+func (id PageID) pack() uint64 { return uint64(id.Order)<<32 | uint64(id.No) }
+
+func unpack(v uint64) PageID { return PageID{Order: Order(v >> 32), No: uint32(v)} }
 
 // Source gives a list's pages. Page returns nil, nil for an absent page; the
 // pages it returns are never changed. Its errors pass through.

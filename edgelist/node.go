@@ -225,8 +225,8 @@ func (w *Writer) number(o Order, nos []uint32, i int) (uint32, error) {
 	}
 	no := uint32(t.next)
 	t.next++
-	if w.slots[PageID{Order: o, No: no}] == nil {
-		w.keep(PageID{Order: o, No: no}, &slot{born: true})
+	if id := (PageID{Order: o, No: no}); w.slots[id.pack()] == nil {
+		w.keep(id, &slot{born: true})
 	}
 	return no, nil
 }

@@ -17,7 +17,7 @@ type Writer struct {
 	List
 	base   Source
 	opt    Options
-	slots  map[PageID]*slot // touched pages but the head
+	slots  map[uint64]*slot // touched pages but the head, by PageID.pack
 	top    slot             // the head
 	stored bool             // the head is in the store
 	err    error            // sticky
@@ -79,7 +79,7 @@ func (w *Writer) Page(id PageID) (*Page, error) {
 	if id == (PageID{}) {
 		return w.head, nil
 	}
-	if s := w.slots[id]; s != nil {
+	if s := w.slots[id.pack()]; s != nil {
 		if s.gone {
 			return nil, nil
 		}
@@ -225,7 +225,7 @@ func (w *Writer) setHead(p *Page) {
 
 // own returns a tree page for changing. p is the page as the writer sees it.
 func (w *Writer) own(id PageID, p *Page) *Page {
-	s := w.slots[id]
+	s := w.slots[id.pack()]
 	if s == nil {
 		s = &slot{page: p}
 		w.keep(id, s)
@@ -239,9 +239,9 @@ func (w *Writer) own(id PageID, p *Page) *Page {
 
 func (w *Writer) keep(id PageID, s *slot) {
 	if w.slots == nil {
-		w.slots = make(map[PageID]*slot)
+		w.slots = make(map[uint64]*slot, 8)
 	}
-	w.slots[id] = s
+	w.slots[id.pack()] = s
 }
 
 // rewrite makes rows the whole content of a tree page.
@@ -250,7 +250,7 @@ func (w *Writer) rewrite(id PageID, rows *table) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := w.slots[id]
+	s := w.slots[id.pack()]
 	if s == nil {
 		s = new(slot)
 		w.keep(id, s)
@@ -271,7 +271,7 @@ func (w *Writer) encode(version uint64, rows *table) (*Page, error) {
 
 // remove deletes a tree page.
 func (w *Writer) remove(id PageID) {
-	s := w.slots[id]
+	s := w.slots[id.pack()]
 	if s == nil {
 		s = new(slot)
 		w.keep(id, s)
@@ -292,16 +292,16 @@ func (w *Writer) Flush(sink Sink) error {
 			return w.fail(fmt.Errorf("edgelist: page head: %w", err))
 		}
 	}
-	var ids []PageID
-	for id, s := range w.slots {
+	var dirty []uint64
+	for v, s := range w.slots {
 		if s.dirty {
-			ids = append(ids, id)
+			dirty = append(dirty, v)
 		}
 	}
-	slices.SortFunc(ids, PageID.compare)
-	for _, id := range ids {
-		if err := w.flushPage(sink, id, w.slots[id]); err != nil {
-			return w.fail(fmt.Errorf("edgelist: page %s: %w", id, err))
+	slices.Sort(dirty)
+	for _, v := range dirty {
+		if err := w.flushPage(sink, unpack(v), w.slots[v]); err != nil {
+			return w.fail(fmt.Errorf("edgelist: page %s: %w", unpack(v), err))
 		}
 	}
 	return nil
