@@ -135,6 +135,7 @@ var bans = []struct {
 // panics names the functions that end the process on purpose, and why.
 var panics = map[string]string{
 	"kv/pebblekv/events.go:events.Fatalf": "the engine calls it where it cannot go on, and relies on it not to return",
+	"kv/pebblekv/store.go:openDB":         "hands on a panic that it does not understand",
 }
 
 // isDeterministic reports whether a file belongs to a replicated state machine,
