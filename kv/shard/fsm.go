@@ -76,6 +76,7 @@ func (s *fsm) ApplyBatch(logs []*raft.Log) []any {
 	if err := s.applyAll(logs, responses); err != nil {
 		s.fault.set(err)
 		s.applied, s.pending = *s.cut.Load(), 0
+		s.reached.Store(s.applied.index)
 		for i := range responses {
 			responses[i] = response{err: fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)}
 		}

@@ -73,6 +73,7 @@ func (g *guard) pass(err error) error {
 type guardedLog struct {
 	*logStore
 	*guard
+	logged func(commands int) // called after that many commands were stored
 }
 
 func (l guardedLog) GetLog(index uint64, log *raft.Log) error {
@@ -90,7 +91,17 @@ func (l guardedLog) StoreLogs(logs []*raft.Log) error {
 		l.guard.fault.set(fmt.Errorf("shard %d: log: storing %d entries takes longer than %v", l.shard, len(logs), l.hung))
 	})
 	defer timer.Stop()
-	return l.pass(l.logStore.StoreLogs(logs))
+	if err := l.pass(l.logStore.StoreLogs(logs)); err != nil {
+		return err
+	}
+	commands := 0
+	for _, log := range logs {
+		if log.Type == raft.LogCommand {
+			commands++
+		}
+	}
+	l.logged(commands)
+	return nil
 }
 
 func (l guardedLog) DeleteRange(min, max uint64) error {

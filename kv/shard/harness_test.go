@@ -9,6 +9,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,8 +27,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// sums is a Machine of counters: the command "name" adds 1 to name and returns
-// the new value. Two names are special: "corrupt" is an unknown command,
+// sums is a Machine of counters: the command "name", or "name ballast", adds 1
+// to name and returns the new value; "seq n" must come as the n-th. Two names are special: "corrupt" is an unknown command,
 // "panic" a bug.
 type sums struct {
 	shard uint32
@@ -81,9 +83,16 @@ func (m *sums) Apply(e Entry) ([]any, error) {
 		case "panic":
 			panic("as told")
 		}
-		m.values[string(c)]++
-		m.dirty[string(c)] = m.values[string(c)]
-		results = append(results, m.values[string(c)])
+		name, rest, _ := strings.Cut(string(c), " ")
+		if name == "seq" {
+			number, _, _ := strings.Cut(rest, " ")
+			if number != strconv.FormatInt(m.values[name]+1, 10) {
+				return nil, kv.Corruptionf("command %s after %d: lost or applied twice", number, m.values[name])
+			}
+		}
+		m.values[name]++
+		m.dirty[name] = m.values[name]
+		results = append(results, m.values[name])
 	}
 	e.Commands = nil
 	m.trail = append(m.trail, e)
@@ -305,4 +314,8 @@ func names(n int) []string {
 		out[i] = fmt.Sprintf("c%d", i)
 	}
 	return out
+}
+
+func testContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), time.Minute)
 }

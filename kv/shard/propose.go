@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,9 +26,9 @@ type proposer struct {
 	fsm    *fsm
 	clock  Clock
 
-	notify   <-chan bool     // leadership, from Raft
+	notify   chan bool       // leadership, from Raft
 	opened   chan openedTerm // answers to the entry that opens a term
-	finished chan struct{}   // an entry was answered
+	finished chan *flight    // an entry was answered
 	stop     chan struct{}
 
 	// Of the goroutine run:
@@ -36,9 +37,11 @@ type proposer struct {
 	open    bool         // the term's first entry is applied
 	number  uint64       // the open term
 	flying  int          // entries on their way
+	storing []*flight    // of these, the ones not in the log yet, oldest first
 	retry   *time.Timer  // set while a refused opening waits
 	scratch []*Proposal
 
+	stored   atomic.Int64  // entries that came into the log and run has not seen
 	openTerm atomic.Uint64 // the open term, 0 if none: for readers
 
 	inflight inflight
@@ -112,14 +115,26 @@ func (p *proposer) run() {
 				p.win()
 			}
 		case <-p.queue.wake:
-		case <-p.finished:
+		case f := <-p.finished:
 			p.flying--
+			p.storing = slices.DeleteFunc(p.storing, func(s *flight) bool { return s == f })
 		case <-p.stop:
 			p.lose()
 			return
 		}
+		if n := int(p.stored.Swap(0)); n > 0 {
+			p.storing = slices.Delete(p.storing, 0, min(n, len(p.storing)))
+		}
 		p.dispatch()
 	}
+}
+
+// logged is called after n commands came into the log, by Raft's main
+// goroutine. It may count an entry of another term; then the next entry is
+// sent a little early.
+func (p *proposer) logged(n int) {
+	p.stored.Add(int64(n))
+	p.queue.poke()
 }
 
 // win proposes the entry that opens the term this replica has won. Until it is
@@ -165,10 +180,12 @@ func (p *proposer) lose() {
 	p.fsm.lead(false)
 }
 
-// dispatch gathers what waits into entries, as far as entries may be on their
-// way. The next entry grows while earlier ones fly.
+// dispatch gathers what waits into an entry and sends it, unless an earlier
+// one is still being stored or too many are on their way. So an entry holds
+// what came while the last was synced, and is synced while that is applied.
 func (p *proposer) dispatch() {
-	for p.open && p.flying < p.limits.Flying {
+	for p.open && len(p.storing) == 0 && p.flying < p.limits.Flying {
+		p.queue.settle(p.limits.EntryCommands)
 		p.scratch = p.queue.take(p.scratch[:0], p.limits.EntryCommands, p.limits.EntryBytes)
 		if len(p.scratch) == 0 {
 			return
@@ -190,6 +207,7 @@ func (p *proposer) send(proposals []*Proposal) {
 	f := &flight{proposals: append([]*Proposal(nil), proposals...)}
 	p.inflight.add(f)
 	p.flying++
+	p.storing = append(p.storing, f)
 	p.sent.Add(1)
 	p.gathered.Add(uint64(len(e.commands)))
 	future := p.raft.Apply(e.encode(), 0)
@@ -198,7 +216,7 @@ func (p *proposer) send(proposals []*Proposal) {
 			p.answer(f, r.results, proposalError(err))
 		}
 		select {
-		case p.finished <- struct{}{}:
+		case p.finished <- f:
 		case <-p.stop:
 		}
 	})

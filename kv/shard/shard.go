@@ -160,7 +160,11 @@ func (s *Shard) checkLog(founded bool) error {
 func (s *Shard) start(row replicaRow) (err error) {
 	cfg := s.node.cfg
 	g := &guard{fault: s.fault, release: s.release, hung: cfg.Limits.StoreTimeout}
-	log := guardedLog{s.log, g}
+	s.proposer = &proposer{
+		shard: s.id, limits: cfg.Limits, queue: s.queue, fsm: s.fsm, clock: cfg.Clock,
+		opened: make(chan openedTerm), finished: make(chan *flight), stop: make(chan struct{}),
+	}
+	log := guardedLog{logStore: s.log, guard: g, logged: s.proposer.logged}
 	stable := guardedStable{bolt: s.node.bolt, prefix: s.replica + "/", shard: s.id, guard: g}
 	snaps := snapshots{shard: s.id, cut: func() position { return *s.fsm.cut.Load() }, flush: cfg.State.Flush}
 	_, transport := raft.NewInmemTransport(raft.ServerAddress(s.replica))
@@ -188,10 +192,7 @@ func (s *Shard) start(row replicaRow) (err error) {
 		return fmt.Errorf("shard %d: start: %w", s.id, err)
 	}
 	g.started.Store(true)
-	s.proposer = &proposer{
-		shard: s.id, limits: cfg.Limits, raft: s.raft, queue: s.queue, fsm: s.fsm, clock: cfg.Clock,
-		notify: notify, opened: make(chan openedTerm), finished: make(chan struct{}), stop: make(chan struct{}),
-	}
+	s.proposer.raft, s.proposer.notify = s.raft, notify
 	go s.supervise()
 	return nil
 }

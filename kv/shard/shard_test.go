@@ -4,8 +4,6 @@ import (
 	"errors"
 	"sync"
 	"testing"
-
-	"github.com/lianadb/liana/kv"
 )
 
 func TestProposeAnswersAppliesAndSurvivesRestart(t *testing.T) {
@@ -78,5 +76,4 @@ func TestCloseRefusesWithItsOwnError(t *testing.T) {
 	if got := r.machines[1].leads; len(got) != 2 || !got[0] || got[1] {
 		t.Errorf("Lead was called with %v, want [true false]", got)
 	}
-	_ = kv.ErrClosed
 }

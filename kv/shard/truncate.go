@@ -40,12 +40,16 @@ func (n *Node) truncateLoop() {
 		if !forced {
 			continue
 		}
+		left := n.logBytes.Load()
 		select {
 		case <-time.After(forceEvery):
 		case <-n.stop:
 			return
 		}
 		n.force.Store(false)
+		if n.logBytes.Load() > left { // grown while nobody looked
+			n.logGrown()
+		}
 	}
 }
 
@@ -63,14 +67,17 @@ func (n *Node) Truncate(flush bool) error {
 	n.mu.Lock()
 	shards := n.list()
 	n.mu.Unlock()
+	l := n.cfg.Limits
+	// What all shards keep for followers may fill half of the bound at most.
+	keep := min(l.KeepBytes, l.LogBytes/2/int64(max(1, len(shards))))
 	var errs []error
 	for _, s := range shards {
-		errs = append(errs, s.truncate())
+		errs = append(errs, s.truncate(l.KeepEntries, keep))
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Shard) truncate() error {
+func (s *Shard) truncate(keepEntries uint64, keepBytes int64) error {
 	if s.fault.get() != nil {
 		return nil // its log may be needed to find out why
 	}
@@ -78,8 +85,7 @@ func (s *Shard) truncate() error {
 	if err != nil {
 		return err
 	}
-	l := s.node.cfg.Limits
-	deleted, err := s.log.truncate(p.index, l.KeepEntries, l.KeepBytes)
+	deleted, err := s.log.truncate(p.index, keepEntries, keepBytes)
 	if deleted > 0 {
 		s.logger.Debug("log truncated", "durable", p.index, "entries", deleted)
 	}
