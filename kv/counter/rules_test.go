@@ -140,12 +140,43 @@ func TestRuleE2OverflowIsRemembered(t *testing.T) {
 func TestRuleE2OldUUIDIsRefused(t *testing.T) {
 	r := newRig(t, testConfig())
 	now := int64(1_700_000_000) * sec
+	clk := Clock{Now: now, Elapsed: 5} // the age is told by log time
 	in := Increment{Ref: ref(1, 0), Delta: 1, RequestID: uuidAt(now - 601*sec)}
-	r.want(in, at(now), "0 request_id is older than the window")
+	r.want(in, clk, "0 request_id is older than the window")
 	in.RequestID = uuidAt(now - 599*sec)
-	r.want(in, at(now), "1 applied")
-	r.want(in, at(now), "1 applied again")
-	r.want(in, at(now+2*sec), "1 applied again")
+	r.want(in, clk, "1 applied")
+	r.want(in, clk, "1 applied again")
+	r.want(in, Clock{Now: now + 2*sec, Elapsed: 6}, "1 applied again")
+}
+
+func TestRuleE2EveryArgumentCounts(t *testing.T) {
+	first := Increment{Ref: ref(1, 0), Delta: 1, RequestID: "a", Caps: Bounds{Max: 9, HasMax: true}, ExpireAt: 9 * hour}
+	for i, change := range []func(in *Increment){
+		func(in *Increment) { in.Row = ref(9, 0).Row },
+		func(in *Increment) { in.Field = 1 },
+		func(in *Increment) { in.Delta = 2 },
+		func(in *Increment) { in.ExpireAt++ },
+		func(in *Increment) { in.ExpireAt = 0 },
+		func(in *Increment) { in.Caps.Max = 8 },
+		func(in *Increment) { in.Caps.HasMax = false },
+		func(in *Increment) { in.Caps.HasMin = true },
+		func(in *Increment) { in.Caps.Min = -1 },
+	} {
+		r := newRig(t, testConfig())
+		r.want(first, at(1), "1 applied")
+		other := first
+		change(&other)
+		r.want(other, at(2), "0 request_id was used with other arguments")
+		other.RequestID = fmt.Sprint("b", i)
+		if res := r.incr(other, at(2)); res.Repeated || res.Outcome != Applied {
+			t.Errorf("change %d under its own id: %+v", i, res)
+		}
+	}
+	// The schema's bounds are not the client's: a retry after they changed is a retry.
+	r := newRig(t, testConfig())
+	r.want(first, at(1), "1 applied")
+	first.Schema = atMost(0)
+	r.want(first, at(2), "1 applied again")
 }
 
 func uuidAt(µs int64) string {
@@ -316,4 +347,28 @@ func TestTouchLeavesWhatIsNotOverdue(t *testing.T) {
 	r.wantValue(ref(1, 0), 705*sec-1, Counter{})
 	touch(Clock{Now: 705 * sec, Elapsed: 705*sec - 1}, Never, 700*sec)
 	touch(Clock{Now: 705 * sec, Elapsed: 705 * sec}, Never, Never)
+}
+
+// The same for a touch: a bound that is too low must not make it begin early on
+// the replica that has it.
+func TestTouchDependsOnTheRowsAlone(t *testing.T) {
+	dumps := map[bool]string{}
+	for _, restarted := range []bool{false, true} {
+		r := newRig(t, testConfig())
+		r.incr(Increment{Ref: ref(1, 0), Delta: 1, ExpireAt: 10 * sec}, at(sec))
+		r.incr(Increment{Ref: ref(9, 0), Delta: 1, ExpireAt: 14 * sec}, at(sec))
+		if _, err := r.Delete(ref(1, 0), at(2*sec)); err != nil {
+			t.Fatal(err)
+		}
+		r.cut()
+		if restarted {
+			r.reopen()
+		}
+		r.incr(Increment{Ref: ref(17, 0), Delta: 1}, at(16*sec)) // 14 s: come, not overdue
+		r.cut()
+		dumps[restarted] = r.dump()
+	}
+	if dumps[true] != dumps[false] {
+		t.Fatalf("restarted:\n%s\nnot:\n%s", dumps[true], dumps[false])
+	}
 }

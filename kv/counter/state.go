@@ -33,8 +33,8 @@ type Config struct {
 	// help Sweep to remove it: Sweep pays for a scan once a slot, they once each.
 	// Default 5 s; negative: no time at all.
 	Overdue time.Duration
-	// CacheRows bounds the rows kept decoded between cuts. Default 32,768, some
-	// 200 bytes each. It changes speed only.
+	// CacheRows bounds the rows kept decoded between cuts. Default 32,768, about
+	// 150 bytes each where a row has one field. It changes speed only.
 	CacheRows int
 }
 
