@@ -95,9 +95,14 @@ func (c *cli) counterIncrCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "incr VERTEX METRIC [DELTA] | --key KEY [DELTA]",
 		Short: "Add to a counter (by default 1; DELTA may be negative)",
+		Long: `Add to a counter (by default 1; DELTA may be negative). Where the sum would pass
+--min or --max, nothing changes and the answer says so.
+
+With --request-id a repeated call applies once, if it is the same in all else: give
+--expire-at an absolute time then, since a relative one moves from call to call.`,
 		Example: `  liana counter incr note:7 views
-  liana counter incr note:7 views -3
-  liana counter incr --key daily:user:42 --max 5 --expire-at +1d --request-id 8c1f`,
+  liana counter incr note:7 views -3 --request-id visit-1
+  liana counter incr --key daily:user:42 --max 5 --expire-at +1d`,
 		Annotations: map[string]string{takesNegatives: "yes"},
 		Args:        cobra.MaximumNArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -284,7 +284,7 @@ func (f *fakeServer) mutate(batch []*lianav1.Mutation) ([]lianav1.Outcome, []*li
 			if f.anonymous {
 				field = ""
 			}
-			return nil, nil, refuse("TIME_IN_FUTURE", field, "5m", "the time lies more than 5 minutes ahead")
+			return nil, nil, refuse("INVALID_FIELD", field, "5m", field+": the time lies more than 5 minutes ahead")
 		}
 	}
 	outcomes := make([]lianav1.Outcome, len(batch))

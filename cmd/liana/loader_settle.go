@@ -42,8 +42,10 @@ type tally struct {
 	settlement
 }
 
+// reject notes a refusal. Where the row stood in its request says nothing to the
+// reader of the reason, who gets its line.
 func (t *tally) reject(i int, reason string) {
-	r := reject{reason: reason}
+	r := reject{reason: mutationIndex.ReplaceAllString(reason, "")}
 	if i < len(t.batch.lines) {
 		r.line, r.text = t.batch.lines[i], t.batch.texts[i]
 	}
@@ -172,7 +174,8 @@ func (l *loader) mutate(ctx context.Context, request *lianav1.MutateEdgesRequest
 	return l.client.MutateEdges(ctx, request)
 }
 
-var mutationIndex = regexp.MustCompile(`mutations\[(\d+)\]`)
+// mutationIndex finds the path of a mutation in an error of its request.
+var mutationIndex = regexp.MustCompile(`mutations\[(\d+)\]\.?`)
 
 // without takes the row at fault out of a request that was refused with err and returns
 // the indexes that are left. Where the server does not name the row, it halves the

@@ -42,6 +42,9 @@ func TestLoadFindsTheRowThatTheServerRefuses(t *testing.T) {
 			args := importArgs(addr, write(t, futureRows(500, 1, 77, 78, 300, 500)), "--columns", "src,dst,time_s", "--batch", "64", "--policy", "skip")
 			r := liana(args...)
 			r.expect(t, exitPartial, "line 1: ", "line 77: ", "line 78: ", "line 300: ", "line 500: ")
+			if strings.Contains(r.stderr, "mutations[") {
+				t.Errorf("a path inside a request is told:\n%s", r.stderr)
+			}
 			if f.size() != 495 {
 				t.Errorf("%d edges", f.size())
 			}
