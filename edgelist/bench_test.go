@@ -208,7 +208,7 @@ func BenchmarkCountWindow(b *testing.B) {
 // BenchmarkFold folds a chain of half of MaxDeltas operands into a full page.
 func BenchmarkFold(b *testing.B) {
 	for _, chain := range []int{1, 16, 64} {
-		base, operands := foldInput(chain)
+		base, operands := foldInput(500, chain)
 		b.Run(fmt.Sprintf("operands=%d", chain), func(b *testing.B) {
 			b.ReportAllocs()
 			defer reportCPU(b, cpuTime())
@@ -221,11 +221,11 @@ func BenchmarkFold(b *testing.B) {
 	}
 }
 
-func foldInput(chain int) ([]byte, [][]byte) {
+func foldInput(n, chain int) ([]byte, [][]byte) {
 	var rows, drops table
 	rows.reset(kindIDLeaf)
-	for i := range 500 {
-		rows.append(&row{id: uint64(i) << 53, time: arrival(i)})
+	for i := range n {
+		rows.append(&row{id: uint64(i) << 51, time: arrival(i)})
 	}
 	base := appendPage(nil, 0, 0, &rows)
 	var operands [][]byte
@@ -238,7 +238,7 @@ func foldInput(chain int) ([]byte, [][]byte) {
 }
 
 func BenchmarkDecodePage(b *testing.B) {
-	base, _ := foldInput(0)
+	base, _ := foldInput(500, 0)
 	b.ReportAllocs()
 	defer reportCPU(b, cpuTime())
 	for range b.N {
@@ -248,9 +248,10 @@ func BenchmarkDecodePage(b *testing.B) {
 	}
 }
 
-// BenchmarkThresholds compares split thresholds: what it costs to build a list of
-// 100,000 edges in groups of one change (as when likes are spread over many
-// lists), the bytes it hands out and the bytes it stores, and a membership test.
+// BenchmarkThresholds compares split thresholds on a list of 100,000 edges that
+// is built one change at a time, as when likes are spread over many lists: the
+// bytes handed out and stored, an insert, a membership test, and the fold of a
+// leaf with 32 operands, which is what a leaf costs that no cache has.
 func BenchmarkThresholds(b *testing.B) {
 	const n = 100_000
 	for _, split := range []int{128, 256, 512, 1024} {
@@ -262,8 +263,7 @@ func BenchmarkThresholds(b *testing.B) {
 			for range b.N {
 				m = benchList(b, n, 1, &opt)
 			}
-			ns := float64(cpuTime()-start) / float64(b.N)
-			b.ReportMetric(ns/n, "cpu-ns/insert")
+			b.ReportMetric(float64(cpuTime()-start)/float64(b.N)/n, "cpu-ns/insert")
 			b.ReportMetric(float64(m.bytes)/n, "B-out/edge")
 			stats, err := Check(m, nil)
 			if err != nil {
@@ -271,7 +271,28 @@ func BenchmarkThresholds(b *testing.B) {
 			}
 			b.ReportMetric(float64(stats.Bytes)/n, "B/edge")
 			b.ReportMetric(float64(stats.Pages), "pages")
+			b.ReportMetric(cpuEach(n, func(i int) {
+				l, _ := Open(m)
+				if ok, err := l.Has(scattered(i)); !ok || err != nil {
+					b.Fatal(ok, err)
+				}
+			}), "cpu-ns/has")
+			base, operands := foldInput(split*7/10, 32)
+			b.ReportMetric(cpuEach(1000, func(int) {
+				if _, err := Fold(base, operands); err != nil {
+					b.Fatal(err)
+				}
+			}), "cpu-ns/fold")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
+}
+
+// cpuEach is the processor time of one of n calls, in nanoseconds.
+func cpuEach(n int, do func(i int)) float64 {
+	start := cpuTime()
+	for i := range n {
+		do(i)
+	}
+	return float64(cpuTime()-start) / float64(n)
 }

@@ -100,7 +100,8 @@ func (it *Iterator) Next() bool {
 // start stands before the first edge: in the gap of the query's key or, to
 // skip, in the gap of the rank.
 func (it *Iterator) start() error {
-	if it.lo.compare(it.q.Order, it.hi) >= 0 || it.q.Skip >= it.list.Count() && it.q.Skip > 0 {
+	if it.q.windowed() && it.q.Since >= it.q.Until && it.q.Until != math.MaxInt64 ||
+		it.lo.compare(it.q.Order, it.hi) >= 0 || it.q.Skip >= it.list.Count() && it.q.Skip > 0 {
 		it.done = true
 		return nil
 	}

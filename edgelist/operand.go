@@ -153,9 +153,9 @@ func (e *edits) sort() error {
 func (e *edits) rowOf(c *edit) row { return e.ops[c.op].puts.rowAt(int(c.row)) }
 
 // Combine joins operands of one page, oldest first, into one operand with the
-// same effect on every base: of each key the newest change. It is not larger
-// than its arguments together but for a few bytes. Bytes that are no operands
-// give an error marked ErrCorrupt.
+// same effect on every base: of each key the newest change. It has at most as
+// many entries as its arguments together, of at most 28 bytes and their properties.
+// Bytes that are no operands give an error marked ErrCorrupt.
 func Combine(operands [][]byte) ([]byte, error) {
 	if len(operands) == 0 {
 		return nil, corruptf("no operands to combine")

@@ -181,7 +181,7 @@ func (w *Writer) demote() error {
 	rows := &w.rows
 	rows.reset(kindPacked)
 	it := w.Iter(Query{})
-	for it.Next() {
+	for it.Next() && uint64(rows.n) <= t.count {
 		e := it.Edge()
 		rows.append(&row{id: e.Peer, time: e.Time, props: e.Props})
 	}
@@ -218,6 +218,10 @@ func (w *Writer) fell(o Order, no uint32, height uint8) error {
 			}
 		}
 	}
-	w.remove(PageID{Order: o, No: no})
+	id := PageID{Order: o, No: no}
+	if s := w.slots[id.pack()]; s != nil && s.gone {
+		return corruptf("page %s is used twice", id)
+	}
+	w.remove(id)
 	return nil
 }
