@@ -114,8 +114,24 @@ func runStep(ctx context.Context, t *testing.T, dir string, s step) {
 	t.Logf("$ %s\n%s", s.command, out)
 	if err != nil {
 		t.Errorf("README.md:%d: %s: %v\n%s", s.line, s.command, err, out)
-	} else if !strings.Contains(string(out), s.shows) {
+	} else if !shows(string(out), s.shows) {
 		t.Errorf("README.md:%d: %s: printed\n%swant %q in it", s.line, s.command, out, s.shows)
+	}
+}
+
+// shows reports whether text stands in out in whole words, however the columns
+// are spaced: 1 does not stand in 14.
+func shows(out, text string) bool {
+	words := " " + strings.Join(strings.Fields(out), " ") + " "
+	return text == "" || regexp.MustCompile(`\W`+regexp.QuoteMeta(text)+`\W`).MatchString(words)
+}
+
+func TestShows(t *testing.T) {
+	const out = "NOTE    LIKES\nnote:7  14\n{\"device\":1}\n"
+	for text, want := range map[string]bool{"": true, "note:7 14": true, "14": true, "device": true, "1": true, "4": false, "note": true, "not": false} {
+		if shows(out, text) != want {
+			t.Errorf("%q in the output: %v, want %v", text, !want, want)
+		}
 	}
 }
 
