@@ -146,31 +146,37 @@ func (m *Machine) record(l *openList, rec record) uint64 {
 	rec.list = l.key
 	rec.pos = m.next(SlotOf(l.key.Vertex))
 	rec.prev = l.w.Version()
+	m.totals.add(l.key, rec.kind)
 	l.w.SetVersion(rec.pos)
 	m.changes.add(&rec)
 	return rec.pos
 }
 
 // mirror applies to an inverse list what rec says of its fact. Deliveries come
-// once and in order, so the list always is as the record expects; were it not,
-// the record still decides.
+// once and in order, so the list always is as the record expects; where it is
+// not, the stored bytes are not those that were written.
 func (m *Machine) mirror(rec *record) error {
 	l, err := m.open(rec.list)
 	if err != nil {
 		return err
 	}
 	e := edgelist.Edge{Peer: rec.peer, Time: rec.time, Props: rec.props}
-	var grown int64
+	var ok bool
+	grown := int64(0)
 	switch rec.kind {
-	case recAdd, recUpdate:
-		grown, err = put(l.w, e)
+	case recAdd:
+		ok, err = l.w.Insert(e)
+		grown = 1
+	case recUpdate:
+		_, ok, err = l.w.Update(e)
 	case recDelete:
-		var ok bool
-		if _, ok, err = l.w.Delete(rec.peer); ok {
-			grown = -1
-		}
+		_, ok, err = l.w.Delete(rec.peer)
+		grown = -1
 	default:
 		return kv.Corruptionf("record kind %d for an inverse list", rec.kind)
+	}
+	if err == nil && !ok {
+		err = kv.Corruptionf("record %d of kind %d does not fit: peer %d", rec.pos, rec.kind, rec.peer)
 	}
 	if err != nil {
 		return fmt.Errorf("list %v: %w", rec.list, err)
@@ -180,16 +186,6 @@ func (m *Machine) mirror(rec *record) error {
 		return nil
 	}
 	return m.derive(l, rec.peer, grown)
-}
-
-// put makes e the list's edge to its peer, and tells by how much the list grew.
-func put(w *edgelist.Writer, e edgelist.Edge) (int64, error) {
-	ok, err := w.Insert(e)
-	if err != nil || ok {
-		return 1, err
-	}
-	_, _, err = w.Update(e)
-	return 0, err
 }
 
 // derivedSums gathers what an entry adds to derived counters, in the order in
@@ -211,6 +207,9 @@ func (d *derivedSums) add(c CounterRef, delta int64) {
 // this one in the entry left them (RULES C4).
 func (m *Machine) derive(l *openList, peer uint64, grown int64) error {
 	for _, d := range m.schema.sumsOf[l.key.Type] {
+		if m.totals.of(d.Over).n[In] == 0 {
+			continue // nothing here has an owner: spares a read of each list's
+		}
 		owners, err := m.open(ListKey{Vertex: l.key.Vertex, Type: d.Over, Dir: In})
 		if err != nil {
 			return err
@@ -224,6 +223,9 @@ func (m *Machine) derive(l *openList, peer uint64, grown int64) error {
 		}
 	}
 	for _, d := range m.schema.sumsOver[l.key.Type] {
+		if m.totals.of(d.Sum).n[In] == 0 {
+			continue
+		}
 		counted, err := m.open(ListKey{Vertex: l.key.Vertex, Type: d.Sum, Dir: In})
 		if err != nil {
 			return err

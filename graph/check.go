@@ -69,6 +69,7 @@ type checker struct {
 	pending map[pendingKey]bool
 
 	views  []*view
+	found  totals // edges met in the shard being scanned
 	report CheckReport
 	doubts []doubt
 	told   time.Time
@@ -98,6 +99,7 @@ func (c *checker) run(ctx context.Context) (CheckReport, error) {
 		if v.schema == nil {
 			continue // nothing was ever written
 		}
+		c.found = nil
 		err := v.scan(ctx, func(r *storedRow) error {
 			switch r.kind {
 			case familyList:
@@ -112,6 +114,7 @@ func (c *checker) run(ctx context.Context) (CheckReport, error) {
 			c.release()
 			return c.report, err
 		}
+		c.compareTotals(v)
 	}
 	c.release()
 	return c.report, c.settleDoubts(ctx)
@@ -153,6 +156,16 @@ func (c *checker) fault(format string, args ...any) {
 	}
 }
 
+// compareTotals compares what the shard says it holds with what was met.
+func (c *checker) compareTotals(v *view) {
+	for _, want := range v.totals {
+		if got := c.found.of(want.t); *got != want {
+			c.fault("shard %d: %d OUT and %d IN edges of type %d, counted %d and %d",
+				v.m.cfg.ID, want.n[Out], want.n[In], want.t, got.n[Out], got.n[In])
+		}
+	}
+}
+
 func (c *checker) viewOf(v Vertex) *view { return c.views[c.owner[SlotOf(v)]] }
 
 // list checks one list by itself and against the other ends of its edges.
@@ -189,6 +202,7 @@ func (c *checker) list(ctx context.Context, v *view, r *storedRow) error {
 			return ctx.Err()
 		}
 		c.report.Edges++
+		c.found.of(r.list.Type).n[r.list.Dir]++
 		if err := c.edge(def, r.list, it.Edge()); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import "encoding/binary"
 //	local     0xFFF0 [2] | shard [4] | family [1] | …
 //	  'm'     meta: timeline, change counter
 //	  'y'     schema
+//	  't'     totals of edges
 //	  'c'     … | position [8]                change rows, by the last position in each
 //	  'o'     … | shard [4] | position [8]    outbox rows, likewise
 //	  's'     … | shard [4]                   outgoing stream: epoch, trimmed
@@ -36,6 +37,7 @@ const (
 	localPrefix    = 0xFFF0
 	localMeta      = 'm'
 	localSchema    = 'y'
+	localTotals    = 't'
 	localChange    = 'c'
 	localOutbox    = 'o'
 	localStreamOut = 's'

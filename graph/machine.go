@@ -30,6 +30,7 @@ type Machine struct {
 	timeline    uint64
 	schema      *Schema // nil before the first init command
 	pos         uint64  // of the last change
+	totals      totals
 	changeFloor uint64  // changes at or below are trimmed from the change log
 	streams     atomic.Pointer[map[uint32]*stream]
 	counters    *counter.State
@@ -332,7 +333,7 @@ func (m *Machine) publishView() error {
 		return err
 	}
 	v := &view{
-		m: m, snap: snap, cut: m.cutBegun.Load(), position: m.pos,
+		m: m, snap: snap, cut: m.cutBegun.Load(), position: m.pos, totals: slices.Clone(m.totals),
 		now: m.entry.Now, elapsed: m.entry.Elapsed, schema: m.schema, timeline: m.timeline,
 		nextExpiry: m.counters.NextExpiry(), nextForget: m.counters.NextForget(),
 	}

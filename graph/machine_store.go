@@ -76,6 +76,9 @@ func (m *Machine) cutLocal(b kv.Batch) error {
 			return err
 		}
 	}
+	if err := b.Set(appendLocal(nil, m.cfg.ID, localTotals), m.totals.encode()); err != nil {
+		return err
+	}
 	meta := append(make([]byte, 0, metaSize), metaVersion)
 	meta = binary.BigEndian.AppendUint64(meta, m.timeline)
 	meta = binary.BigEndian.AppendUint64(meta, m.pos)
@@ -139,6 +142,13 @@ func (m *Machine) load() error {
 	}
 	if m.schema, err = decodeSchema(text); err != nil {
 		return kv.Corruptionf("schema: %w", err)
+	}
+	row, err := m.cfg.Store.Get(nil, appendLocal(nil, m.cfg.ID, localTotals))
+	if err != nil {
+		return fmt.Errorf("totals: %w", err)
+	}
+	if m.totals, err = decodeTotals(row); err != nil {
+		return err
 	}
 	return m.loadStreams()
 }

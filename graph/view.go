@@ -19,6 +19,7 @@ type view struct {
 	snap     kv.Snapshot
 	cut      uint64
 	position uint64 // of the shard's last change
+	totals   totals
 	now      int64  // log time, µs
 	elapsed  int64  // dedupe clock, µs
 	// No counter expires before nextExpiry (log time), no answer is forgotten
