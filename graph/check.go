@@ -3,6 +3,7 @@ package graph
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -110,6 +111,9 @@ func (c *checker) run(ctx context.Context) (CheckReport, error) {
 			}
 			return nil
 		})
+		if err == nil {
+			err = c.counterSlots(v)
+		}
 		if err != nil {
 			c.release()
 			return c.report, err
@@ -165,6 +169,18 @@ func (c *checker) compareTotals(v *view) {
 		}
 	}
 }
+
+// counterSlots checks what lies beside the counters of the shard's slots.
+func (c *checker) counterSlots(v *view) error {
+	for slot := int(v.m.cfg.First); slot <= int(v.m.cfg.Last); slot++ {
+		if err := counter.CheckSlot(v.m.cfg.counters(), v.snap, uint16(slot), c.faulty); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checker) faulty(err error) { c.fault("%v", err) }
 
 func (c *checker) viewOf(v Vertex) *view { return c.views[c.owner[SlotOf(v)]] }
 
@@ -253,10 +269,13 @@ func (c *checker) disagree(other ListKey, peer uint64, e edgelist.Edge) (string,
 
 func (c *checker) counterRow(v *view, r *storedRow) error {
 	c.report.Counters++
-	row, err := counter.ParseRow(r.value)
+	err := counter.CheckRow(v.m.cfg.counters(), v.snap, binary.BigEndian.Uint16(r.key), r.key, r.value, c.faulty)
 	if err != nil {
-		c.fault("counters of %v: %v", r.owner, err)
-		return nil
+		return err
+	}
+	row, err := counter.ParseRow(r.value)
+	if err != nil || r.owner.Type > maxTypeID {
+		return nil // told already, or a free-form counter
 	}
 	for _, d := range v.schema.derived {
 		if d.Vertex != r.owner.Type || row.Get(uint16(d.Metric)-1, v.now).Value == 0 {

@@ -31,7 +31,7 @@ type Machine struct {
 	schema      *Schema // nil before the first init command
 	pos         uint64  // of the last change
 	totals      totals
-	changeFloor uint64  // changes at or below are trimmed from the change log
+	changeFloor uint64 // changes at or below are trimmed from the change log
 	streams     atomic.Pointer[map[uint32]*stream]
 	counters    *counter.State
 
@@ -74,6 +74,16 @@ type MachineConfig struct {
 	Retain uint64
 }
 
+// counters is the configuration of the shard's counters.
+func (c *MachineConfig) counters() counter.Config {
+	return counter.Config{
+		Prefix: func(dst []byte, slot uint16) []byte {
+			return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(dst, slot), typeDedupe)
+		},
+		FirstSlot: uint16(c.First), EndSlot: uint16(c.Last) + 1,
+	}
+}
+
 // row is a change or outbox row on its way into the next cut. An outbox row
 // names its stream.
 type row struct {
@@ -103,12 +113,7 @@ func openMachine(cfg MachineConfig, cache *pageCache) (*Machine, error) {
 	}
 	m.streams.Store(&map[uint32]*stream{})
 	var err error
-	m.counters, err = counter.Open(counter.Config{
-		Prefix: func(dst []byte, slot uint16) []byte {
-			return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(dst, slot), typeDedupe)
-		},
-		FirstSlot: uint16(cfg.First), EndSlot: uint16(cfg.Last) + 1,
-	}, cfg.Store)
+	m.counters, err = counter.Open(cfg.counters(), cfg.Store)
 	if err != nil {
 		return nil, fmt.Errorf("shard %d: counters: %w", cfg.ID, err)
 	}

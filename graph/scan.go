@@ -15,7 +15,7 @@ type storedRow struct {
 	list  ListKey           // familyList
 	pages []edgelist.PageID // familyList: the list's pages beside its head
 	head  bool              // familyList: the head is there
-	owner Vertex            // familyCounter
+	owner Vertex            // familyCounter; of a free-form one only the type
 	value []byte            // familyCounter
 }
 
@@ -36,9 +36,12 @@ func (v *view) scan(ctx context.Context, do func(*storedRow) error) error {
 		case isList(row.key):
 			row.kind = familyList
 			ok = row.takeList(it)
-		case len(row.key) == 13 && row.key[12] == familyCounter:
+		case isCounter(row.key):
 			row.kind = familyCounter
-			row.owner = Vertex{Type: VertexType(binary.BigEndian.Uint16(row.key[2:])), ID: binary.BigEndian.Uint64(row.key[4:])}
+			row.owner = Vertex{Type: VertexType(binary.BigEndian.Uint16(row.key[2:])), ID: 0}
+			if row.owner.Type <= maxTypeID {
+				row.owner.ID = binary.BigEndian.Uint64(row.key[4:])
+			}
 			value, err := it.Value()
 			if err != nil {
 				return err
@@ -53,6 +56,11 @@ func (v *view) scan(ctx context.Context, do func(*storedRow) error) error {
 		}
 	}
 	return it.Error()
+}
+
+// isCounter reports whether key is that of a vertex's counters or of a free-form one.
+func isCounter(key []byte) bool {
+	return len(key) == 13 && key[12] == familyCounter && key[2] != 0xff || len(key) > 4 && key[2] == 0xff && key[3] == 0xff
 }
 
 func isList(key []byte) bool {

@@ -20,8 +20,8 @@ type view struct {
 	cut      uint64
 	position uint64 // of the shard's last change
 	totals   totals
-	now      int64  // log time, µs
-	elapsed  int64  // dedupe clock, µs
+	now      int64 // log time, µs
+	elapsed  int64 // dedupe clock, µs
 	// No counter expires before nextExpiry (log time), no answer is forgotten
 	// before nextForget (dedupe clock).
 	nextExpiry, nextForget int64
