@@ -17,7 +17,7 @@ import (
 // testRandom runs random operations against the store and a map. The seed is in
 // the name of the subtest; LIANA_LONG=1 runs many more.
 func testRandom(t *testing.T, open New) {
-	rounds, steps := 3, 1500
+	rounds, steps := 2, 1000
 	if os.Getenv("LIANA_LONG") == "1" {
 		rounds, steps = 100, 10_000
 	}
