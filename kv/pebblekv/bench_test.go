@@ -146,14 +146,13 @@ func BenchmarkIterate(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer it.Close()
-	ok := it.First()
+	it.First()
 	for b.Loop() {
-		if !ok {
-			ok = it.First()
-		}
 		if _, err := it.Value(); err != nil {
 			b.Fatal(err)
 		}
-		ok = it.Next()
+		if !it.Next() {
+			it.First()
+		}
 	}
 }
