@@ -25,10 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // bench runs the command line and returns its report. Nothing may stay behind.
 func bench(t *testing.T, args ...string) *report.Report {
 	t.Helper()
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	dir := openDir(t)
 	root := newRoot()
 	var out bytes.Buffer
 	root.SetOut(&out)
@@ -45,6 +42,20 @@ func bench(t *testing.T, args ...string) *report.Report {
 		t.Fatal(err)
 	}
 	return &r
+}
+
+// openDir makes a directory that PostgreSQL's account may pass through.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lianabench-test-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 func needRedis(t *testing.T) {
@@ -244,6 +255,46 @@ func TestProbesRefuseWrongAnswers(t *testing.T) {
 	for _, q := range p.questions() {
 		if _, err := p.measure(&q); err == nil {
 			t.Errorf("%s: a wrong answer was taken", q.name)
+		}
+	}
+}
+
+// TestSuiteGoesThroughAllParts runs the whole suite at a tiny scale, where
+// LIANAD names a server binary.
+func TestSuiteGoesThroughAllParts(t *testing.T) {
+	binary := os.Getenv("LIANAD")
+	if binary == "" {
+		t.Skip("LIANAD does not name a server binary")
+	}
+	cfg := &config{workDir: openDir(t), quiet: true, output: "json", html: filepath.Join(t.TempDir(), "suite.html"), ids: "scattered", seed: 1,
+		liana: target.LianaOptions{Binary: binary, Shards: 4, Conns: 2, API: target.APIMutate}}
+	ids, err := cfg.validate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tiny := plan{scale: "tiny", rounds: 1, load: measure.Load{Warmup: 50 * time.Millisecond, Duration: 300 * time.Millisecond},
+		hasUsers: 20, graphUsers: 200, openRate: 100, curve: []int{100, 500, 1000}, celebrity: 1000,
+		likes: 2000, restart: 3000, others: 1000, budget: 20 * time.Second}
+	var out bytes.Buffer
+	err = inLab(cfg, "tiny suite", &out, func(l *lab) error {
+		s := &suite{lab: l, plan: tiny, ids: ids}
+		if failed := s.run(t.Context()); failed > 0 {
+			t.Errorf("%d parts failed: %v", failed, l.report.Notes)
+		}
+		l.report.Verdicts = s.verdicts()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r report.Report
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range r.Verdicts {
+		t.Logf("%s: %s (%s)", v.What, v.Measured, v.Grade)
+		if v.Grade == report.Absent {
+			t.Errorf("%s: not measured", v.What)
 		}
 	}
 }

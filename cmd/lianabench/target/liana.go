@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -164,29 +163,6 @@ func (s *lianaServer) Session(context.Context) (Session, error) {
 	}
 	conn := s.conns[s.nextOne.Add(1)%uint64(len(s.conns))]
 	return newLianaSession(lianav1.NewGraphClient(conn), s.opts), nil
-}
-
-// DiskUsage stops the server and measures its data directory, part by part.
-func (s *lianaServer) DiskUsage(ctx context.Context) ([]DiskPart, error) {
-	if s.proc == nil {
-		return nil, errors.New("the disk of a server that was not started here is out of sight")
-	}
-	if err := s.Stop(); err != nil {
-		return nil, err
-	}
-	entries, err := os.ReadDir(s.data())
-	if err != nil {
-		return nil, err
-	}
-	var parts []DiskPart
-	for _, e := range entries {
-		bytes, err := dirBytes(filepath.Join(s.data(), e.Name()))
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, DiskPart{Name: e.Name(), Bytes: bytes})
-	}
-	return parts, s.Restart(ctx)
 }
 
 // lineWatch looks for a pattern in what a process prints.
