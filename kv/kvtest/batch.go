@@ -8,46 +8,9 @@ import (
 )
 
 func testBatch(t *testing.T, open New) {
-	ab := kv.Span{Lower: []byte("a"), Upper: []byte("c")}
 	a := []byte("a")
 	cases(t, open, map[string]func(*testing.T, kv.Store){
-		"LaterWritesWin": func(t *testing.T, s kv.Store) {
-			for _, c := range []struct {
-				fill func(kv.Batch) []error
-				want string
-			}{
-				{func(b kv.Batch) []error { return errs(b.Set(a, []byte("v1")), b.Set(a, []byte("v2"))) }, "v2"},
-				{func(b kv.Batch) []error { return errs(b.Set(a, []byte("v1")), b.Delete(a)) }, absent},
-				{func(b kv.Batch) []error { return errs(b.Delete(a), b.Set(a, []byte("v1"))) }, "v1"},
-				{func(b kv.Batch) []error { return errs(b.Set(a, []byte("v1")), b.DeleteRange(ab)) }, absent},
-				{func(b kv.Batch) []error { return errs(b.DeleteRange(ab), b.Set(a, []byte("v1"))) }, "v1"},
-				{func(b kv.Batch) []error { return errs(b.Merge(a, []byte("o1")), b.Merge(a, []byte("o2"))) }, "vold12"},
-				{func(b kv.Batch) []error { return errs(b.Set(a, []byte("v1")), b.Merge(a, []byte("o2"))) }, "v12"},
-				{func(b kv.Batch) []error { return errs(b.Merge(a, []byte("o2")), b.Set(a, []byte("v1"))) }, "v1"},
-				{func(b kv.Batch) []error { return errs(b.Delete(a), b.Merge(a, []byte("o1"))) }, "v1"},
-				{func(b kv.Batch) []error { return errs(b.Merge(a, []byte("o1")), b.Delete(a)) }, absent},
-				{func(b kv.Batch) []error {
-					return errs(b.Merge(a, []byte("o1")), b.DeleteRange(ab), b.Merge(a, []byte("o2")))
-				}, "v2"},
-				{func(b kv.Batch) []error {
-					return errs(b.DeleteRange(ab), b.Set(a, []byte("v1")), b.DeleteRange(kv.Span{}), b.Merge(a, []byte("o3")))
-				}, "v3"},
-				{func(b kv.Batch) []error { return errs(b.DeleteRange(kv.Span{Upper: a})) }, "vold"},
-				{func(b kv.Batch) []error { return errs(b.DeleteRange(kv.Span{Lower: []byte("b"), Upper: a})) }, "vold"},
-			} {
-				set(t, s, "a", "vold")
-				n := 0
-				write(t, s, func(b kv.Batch) {
-					for _, err := range c.fill(b) {
-						must(t, err)
-						n++
-					}
-				})
-				if got := get(t, s, "a"); got != c.want {
-					t.Errorf("batch of %d: a = %q, want %q", n, got, c.want)
-				}
-			}
-		},
+		"LaterWritesWin": laterWritesWin,
 		"InvisibleBeforeCommit": func(t *testing.T, s kv.Store) {
 			b := s.NewBatch()
 			must(t, b.Set(a, []byte("1")))
@@ -83,6 +46,47 @@ func testBatch(t *testing.T, open New) {
 		},
 		"MisuseIsAnError": batchMisuse,
 	})
+}
+
+// laterWritesWin: a holds "vold" before each batch.
+func laterWritesWin(t *testing.T, s kv.Store) {
+	a := []byte("a")
+	ab := kv.Span{Lower: a, Upper: []byte("c")}
+	for _, c := range []struct {
+		fill func(kv.Batch) []error
+		want string
+	}{
+		{func(b kv.Batch) []error { return errs(b.Set(a, []byte("v1")), b.Set(a, []byte("v2"))) }, "v2"},
+		{func(b kv.Batch) []error { return errs(b.Set(a, []byte("v1")), b.Delete(a)) }, absent},
+		{func(b kv.Batch) []error { return errs(b.Delete(a), b.Set(a, []byte("v1"))) }, "v1"},
+		{func(b kv.Batch) []error { return errs(b.Set(a, []byte("v1")), b.DeleteRange(ab)) }, absent},
+		{func(b kv.Batch) []error { return errs(b.DeleteRange(ab), b.Set(a, []byte("v1"))) }, "v1"},
+		{func(b kv.Batch) []error { return errs(b.Merge(a, []byte("o1")), b.Merge(a, []byte("o2"))) }, "vold12"},
+		{func(b kv.Batch) []error { return errs(b.Set(a, []byte("v1")), b.Merge(a, []byte("o2"))) }, "v12"},
+		{func(b kv.Batch) []error { return errs(b.Merge(a, []byte("o2")), b.Set(a, []byte("v1"))) }, "v1"},
+		{func(b kv.Batch) []error { return errs(b.Delete(a), b.Merge(a, []byte("o1"))) }, "v1"},
+		{func(b kv.Batch) []error { return errs(b.Merge(a, []byte("o1")), b.Delete(a)) }, absent},
+		{func(b kv.Batch) []error {
+			return errs(b.Merge(a, []byte("o1")), b.DeleteRange(ab), b.Merge(a, []byte("o2")))
+		}, "v2"},
+		{func(b kv.Batch) []error {
+			return errs(b.DeleteRange(ab), b.Set(a, []byte("v1")), b.DeleteRange(kv.Span{}), b.Merge(a, []byte("o3")))
+		}, "v3"},
+		{func(b kv.Batch) []error { return errs(b.DeleteRange(kv.Span{Upper: a})) }, "vold"},
+		{func(b kv.Batch) []error { return errs(b.DeleteRange(kv.Span{Lower: []byte("b"), Upper: a})) }, "vold"},
+	} {
+		set(t, s, "a", "vold")
+		n := 0
+		write(t, s, func(b kv.Batch) {
+			for _, err := range c.fill(b) {
+				must(t, err)
+				n++
+			}
+		})
+		if got := get(t, s, "a"); got != c.want {
+			t.Errorf("batch of %d: a = %q, want %q", n, got, c.want)
+		}
+	}
 }
 
 func errs(e ...error) []error { return e }

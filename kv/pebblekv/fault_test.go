@@ -200,7 +200,7 @@ func TestOneFailedWriteLosesNothingAcknowledged(t *testing.T) {
 			}
 			return nil
 		}))
-		l := life{script: script{uint64(i)}, opts: Options{Merger: kvtest.Merger(), MemTableBytes: minMemTable, FS: FS{injected}, OnFault: f.add}}
+		l := &life{script: script{uint64(i)}, opts: Options{Merger: kvtest.Merger(), MemTableBytes: minMemTable, FS: FS{injected}, OnFault: f.add}}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -226,54 +226,70 @@ func TestOneFailedWriteLosesNothingAcknowledged(t *testing.T) {
 // life is one run of a store until the first error.
 type life struct {
 	script
-	opts   Options
-	opened bool
-	n      uint64 // batches begun
+	opts Options
+
+	mu sync.Mutex // a fatal fault leaves run running
+	progress
+}
+
+type progress struct {
+	begun  uint64 // batches
 	synced uint64 // newest batch acknowledged with Sync or Flush
 	err    error
+}
+
+func (l *life) update(change func(*progress)) progress {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(&l.progress)
+	return l.progress
+}
+
+func (l *life) fail(err error) {
+	l.update(func(p *progress) { p.err = errors.Join(p.err, err) })
 }
 
 func (l *life) run(t *testing.T) {
 	s, err := Open("store", l.opts)
 	if err != nil {
-		l.err = err
+		l.fail(err)
 		return
 	}
-	l.opened = true
-	defer func() { l.err = errors.Join(l.err, s.Close()) }()
 	rng := rand.New(rand.NewPCG(l.seed, 5))
-	for l.n < 60 && l.err == nil {
-		l.n++
+	for n := uint64(1); n <= 60 && err == nil; n++ {
+		l.update(func(p *progress) { p.begun = n })
 		b := s.NewBatch()
-		l.apply(t, l.n, b, map[string]string{})
+		l.apply(t, n, b, map[string]string{})
 		sync := kv.Durability(rng.IntN(4) == 0)
-		if l.err = errors.Join(b.Commit(sync), b.Close()); l.err == nil && bool(sync) {
-			l.synced = l.n
+		err = errors.Join(b.Commit(sync), b.Close())
+		if err == nil && n%20 == 0 {
+			sync, err = kv.Sync, errors.Join(s.Flush(), s.Compact(kv.Span{}))
 		}
-		if l.err == nil && l.n%20 == 0 {
-			if l.err = errors.Join(s.Flush(), s.Compact(kv.Span{})); l.err == nil {
-				l.synced = l.n
-			}
+		if err == nil && bool(sync) {
+			l.update(func(p *progress) { p.synced = n })
 		}
 	}
+	l.fail(errors.Join(err, s.Close()))
 }
 
 func (l *life) check(t *testing.T, i int64, fs *CrashFS, f *faults) {
+	before := l.update(func(*progress) {})
 	image := fs.PowerLoss(0, 0)
+	after := l.update(func(*progress) {})
 	s, err := Open("store", Options{Merger: kvtest.Merger(), FS: image.FS()})
 	if err != nil {
-		if l.synced > 0 {
+		if before.synced > 0 {
 			t.Errorf("write %d: cannot open again: %v", i, err)
 		}
 		return
 	}
 	defer s.Close()
 	got := lastOf(t, s.Get)
-	if got < l.synced || got > l.n {
-		t.Errorf("write %d: batch %d on the disk, %d acknowledged, %d begun", i, got, l.synced, l.n)
+	if got < before.synced || got > after.begun {
+		t.Errorf("write %d: batch %d on the disk, %d acknowledged, %d begun", i, got, before.synced, after.begun)
 	}
-	if got != l.n && l.err == nil && !f.have(errorfs.ErrInjected) {
-		t.Errorf("write %d: lost batches %d..%d and told nobody", i, got, l.n)
+	if got != after.begun && after.err == nil && !f.have(errorfs.ErrInjected) {
+		t.Errorf("write %d: lost batches %d..%d and told nobody", i, got, after.begun)
 	}
 	if want := l.model(t, got); fmt.Sprint(want) != fmt.Sprint(content(t, s)) {
 		t.Errorf("write %d: content differs after batch %d", i, got)
