@@ -272,7 +272,7 @@ func TestSuiteGoesThroughAllParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tiny := plan{scale: "tiny", rounds: 1, load: measure.Load{Warmup: 50 * time.Millisecond, Duration: 300 * time.Millisecond},
+	tiny := plan{scale: "tiny", rounds: 1, load: measure.Load{Warmup: 50 * time.Millisecond, Duration: time.Second},
 		hasUsers: 20, graphUsers: 200, openRate: 100, curve: []int{100, 500, 1000}, celebrity: 1000,
 		likes: 2000, restart: 3000, others: 1000, budget: 20 * time.Second}
 	var out bytes.Buffer

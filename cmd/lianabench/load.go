@@ -152,6 +152,9 @@ func (l *lab) doubt(c *report.Comparison) {
 			l.note("%s: %s answered “yes” to %.0f %% of the questions, %s to %.0f %%; they did not do the same work.",
 				c.Name, c.Cells[0].Label, 100*c.Cells[0].Yes, cell.Label, 100*cell.Yes)
 		}
+		if cell.Rate.Min == 0 {
+			l.note("%s: %s answered nothing within a round; the rounds are too short for it.", c.Name, cell.Label)
+		}
 		if cell.Errors > 0 {
 			l.note("%s: %s failed %d times: %s", c.Name, cell.Label, cell.Errors, cell.FirstError)
 		}

@@ -51,22 +51,22 @@ type asking func(on *probe, rng *rand.Rand) error
 // question is one kind of call. before and after, where set, are not timed: they
 // keep the list at its length around a write.
 type question struct {
-	name           string
-	before         asking
-	ask            asking
-	after          asking
-	callsAQuestion float64
+	name   string
+	before asking
+	ask    asking
+	after  asking
+	write  bool // asked together with its undoing: two calls
 }
 
 func (p *prober) questions() []question {
 	all := []question{
-		{name: "has edge", ask: p.has, callsAQuestion: 1},
-		{name: "count", ask: p.count, callsAQuestion: 1},
-		{name: "first page", ask: p.firstPage, callsAQuestion: 1},
-		{name: "page at rank n/2", ask: p.middlePage, callsAQuestion: 1},
-		{name: "count in a window", ask: p.window, callsAQuestion: 1},
-		{name: "add", ask: p.add, after: p.del, callsAQuestion: 2},
-		{name: "delete", before: p.add, ask: p.del, callsAQuestion: 2},
+		{name: "has edge", ask: p.has},
+		{name: "count", ask: p.count},
+		{name: "first page", ask: p.firstPage},
+		{name: "page at rank n/2", ask: p.middlePage},
+		{name: "count in a window", ask: p.window},
+		{name: "add", ask: p.add, after: p.del, write: true},
+		{name: "delete", before: p.add, ask: p.del, write: true},
 	}
 	if p.big.star.In {
 		// Membership is asked of the user's list, which is short here.
@@ -115,8 +115,11 @@ func (p *prober) measure(q *question) (report.OpCost, error) {
 		used.DiskWritten += after.DiskWritten - before.DiskWritten
 		used.DiskRead += after.DiskRead - before.DiskRead
 	}
-	calls := float64(big.TotalCount()) * q.callsAQuestion
-	cost := report.OpCost{Op: q.name, Calls: big.TotalCount(),
+	calls := float64(big.TotalCount())
+	if q.write {
+		calls *= 2
+	}
+	cost := report.OpCost{Op: q.name, Write: q.write, Calls: big.TotalCount(),
 		P50: measure.Micros(big, 50), P99: measure.Micros(big, 99), SmallP50: measure.Micros(small, 50), SmallP99: measure.Micros(small, 99),
 		ServerCPU: float64(used.CPU.Nanoseconds()) / 1000 / calls, Written: float64(used.DiskWritten) / calls, Read: float64(used.DiskRead) / calls}
 	cost.Ratio = cost.P50 / cost.SmallP50

@@ -72,11 +72,15 @@ func TestCountEndsTheLoad(t *testing.T) {
 // A target that stands still for 300 ms delays all operations that were due
 // meanwhile. A closed loop would show one slow call out of many.
 func TestOpenLoopCountsTheWaitOfAStall(t *testing.T) {
-	var stall sync.Mutex
-	gate := func() { stall.Lock(); stall.Unlock() } //nolint:staticcheck // passes while nobody stalls
+	var stall sync.RWMutex
+	gate := func(int) time.Duration {
+		stall.RLock()
+		defer stall.RUnlock()
+		return 0
+	}
 	workers := make([]Worker, 4)
 	for i := range workers {
-		workers[i] = &fakeWorker{delay: func(int) time.Duration { gate(); return 0 }}
+		workers[i] = &fakeWorker{delay: gate}
 	}
 	go func() {
 		time.Sleep(100 * time.Millisecond)

@@ -87,23 +87,30 @@ func (c *Comparison) Percentiles() template.HTML {
 	return template.HTML(d.String()) //nolint:gosec // every text was escaped when drawn
 }
 
-// Chart draws the cost of each operation over the length of the list, on a
-// logarithmic axis: growth by log n is a straight line there, growth by n bends
-// up steeply.
-func (c *Curve) Chart() template.HTML {
+// Reads and Writes draw the cost of operations over the length of the list.
+// They are two pictures because a durable write costs several times a read.
+func (c *Curve) Reads() template.HTML  { return c.chart("Reads", false) }
+func (c *Curve) Writes() template.HTML { return c.chart("Durable writes", true) }
+
+// chart has a logarithmic axis of lengths: growth by log n is a straight line
+// there, growth by n bends up steeply.
+func (c *Curve) chart(title string, writes bool) template.HTML {
 	const height, marginLeft, marginTop, marginBottom = 330.0, 70.0, 12.0, 66.0
-	if len(c.Points) < 2 {
+	names := c.opNames(writes)
+	if len(c.Points) < 2 || len(names) == 0 {
 		return ""
 	}
 	most := 0.0
 	for _, p := range c.Points {
 		for _, o := range p.Ops {
-			most = math.Max(most, o.P50)
+			if o.Write == writes {
+				most = math.Max(most, o.P50)
+			}
 		}
 	}
 	step := niceStep(most, 6)
 	most = step * math.Ceil(most/step)
-	d := newDrawing(chartWidth, height, "cost by list length")
+	d := newDrawing(chartWidth, height, title+" by list length")
 	x := logScale(marginLeft, chartWidth-30, float64(c.Points[0].Edges), float64(c.Points[len(c.Points)-1].Edges))
 	y := linearScale(height-marginBottom, marginTop, most)
 	for v := 0.0; v <= most*1.001; v += step {
@@ -119,11 +126,10 @@ func (c *Curve) Chart() template.HTML {
 		d.line("grid", at, marginTop, at, height-marginBottom)
 		d.text("tick", middle, at, height-marginBottom+18, shortCount(p.Edges))
 	}
-	names := c.OpNames()
 	for i, name := range names {
 		c.drawOp(d, x, y, i, name)
 	}
-	d.text("tick", right, chartWidth-30, height-marginBottom+34, "edges in the list; p50 of a call, client included")
+	d.text("tick", right, chartWidth-30, height-marginBottom+34, title+" by edges in the list: p50 of a call, client included")
 	d.legend(marginLeft, height-12, names)
 	return template.HTML(d.String()) //nolint:gosec // every text was escaped when drawn
 }
@@ -145,12 +151,14 @@ func (c *Curve) drawOp(d *drawing, x, y scale, i int, name string) {
 	}
 }
 
-// OpNames lists the operations of a curve.
-func (c *Curve) OpNames() []string {
+// opNames lists the operations of a curve that write, or that do not.
+func (c *Curve) opNames(writes bool) []string {
 	var names []string
 	if len(c.Points) > 0 {
 		for _, o := range c.Points[len(c.Points)-1].Ops {
-			names = append(names, o.Op)
+			if o.Write == writes {
+				names = append(names, o.Op)
+			}
 		}
 	}
 	return names

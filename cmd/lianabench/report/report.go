@@ -106,6 +106,7 @@ type Point struct {
 // OpCost is the cost of one operation on the list.
 type OpCost struct {
 	Op    string  `json:"op"`
+	Write bool    `json:"write,omitempty"`
 	Calls int64   `json:"calls"`
 	P50   float64 `json:"p50_us"`
 	P99   float64 `json:"p99_us"`

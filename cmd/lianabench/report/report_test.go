@@ -22,7 +22,7 @@ func sample() *Report {
 			{Percent: 99.9, Micros: 20_000 * f}, {Percent: 99.99, Micros: 30_000 * f}, {Percent: 100, Micros: 90_000 * f}}
 	}
 	op := func(name string, p50 float64) OpCost {
-		return OpCost{Op: name, Calls: 500, P50: p50, P99: 2 * p50, SmallP50: 100, SmallP99: 180, Ratio: p50 / 100, ServerCPU: 40, Written: 300}
+		return OpCost{Op: name, Calls: 500, P50: p50, P99: 2 * p50, SmallP50: 100, SmallP99: 180, Ratio: p50 / 100, ServerCPU: 40, Written: 300, Write: name == "add"}
 	}
 	return &Report{
 		Title: "A <report> & more", Command: `lianabench run --mix "write"`, Started: time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC), Seconds: 125.5,
@@ -65,14 +65,14 @@ func TestPageHoldsEverythingAndLoadsNothing(t *testing.T) {
 			t.Errorf("the page contains %q", bad)
 		}
 	}
-	if n := strings.Count(page, "<svg"); n != 3 {
-		t.Errorf("%d charts, want 3: rates, percentiles, curve", n)
+	if n := strings.Count(page, "<svg"); n != 4 {
+		t.Errorf("%d charts, want 4: rates, percentiles, reads and writes of the curve", n)
 	}
 }
 
 func TestChartsAreWellFormed(t *testing.T) {
 	r := sample()
-	for name, svg := range map[string]string{"bars": string(r.Loads[0].Bars()), "percentiles": string(r.Loads[0].Percentiles()), "curve": string(r.Curves[0].Chart())} {
+	for name, svg := range map[string]string{"bars": string(r.Loads[0].Bars()), "percentiles": string(r.Loads[0].Percentiles()), "reads": string(r.Curves[0].Reads()), "writes": string(r.Curves[0].Writes())} {
 		if !strings.HasPrefix(svg, "<svg ") {
 			t.Errorf("%s: %.60s", name, svg)
 		}
@@ -97,7 +97,7 @@ func TestChartsOfNothing(t *testing.T) {
 		t.Errorf("percentiles: %s", s)
 	}
 	one := Curve{Points: []Point{{Edges: 100}}}
-	if s := one.Chart(); s != "" {
+	if s := one.Reads() + one.Writes(); s != "" {
 		t.Errorf("curve: %s", s)
 	}
 	if err := (&Report{}).WriteHTML(io.Discard); err != nil {

@@ -13,7 +13,7 @@ import (
 // respConn is a lean client of the Redis protocol for one goroutine: commands
 // are put together in a buffer, sent in one write and their replies read in
 // order. The yardstick shares the processors with this program, so its client
-// allocates nothing for a call.
+// should cost little.
 type respConn struct {
 	conn net.Conn
 	in   *bufio.Reader
