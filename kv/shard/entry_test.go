@@ -45,7 +45,7 @@ func TestStoredFormsAreFrozen(t *testing.T) {
 	golden(t, "entry_open", logEntry{kind: kindOpenTerm, wall: 1}.encode())
 	golden(t, "entry_tick", logEntry{kind: kindTick, term: 1, wall: 2, inTerm: 1}.encode())
 	golden(t, "applied", position{index: 1, term: 2, now: 3, elapsed: 4, termBase: 5,
-		configurationIndex: 6, configuration: testConfiguration()}.encode())
+		configurationIndex: 6, configuration: raft.EncodeConfiguration(testConfiguration())}.encode())
 	golden(t, "replica", replicaRow{founded: true, number: 0x0102030405060708}.encode())
 	golden(t, "stamp", stamp{incarnation: [8]byte{1, 2, 3, 4, 5, 6, 7, 8}, nodeID: "n1"}.encode())
 	golden(t, "log", appendLog(nil, &raft.Log{Type: raft.LogCommand, Term: 300, Data: []byte("data"), Extensions: []byte("x")}))
@@ -110,7 +110,7 @@ func FuzzDecodeEntry(f *testing.F) {
 }
 
 func FuzzDecodeRows(f *testing.F) {
-	f.Add(position{index: 1, term: 1, configuration: testConfiguration()}.encode())
+	f.Add(position{index: 1, term: 1, configuration: raft.EncodeConfiguration(testConfiguration())}.encode())
 	f.Add(appendLog(nil, &raft.Log{Type: raft.LogConfiguration, Term: 1, Data: raft.EncodeConfiguration(testConfiguration())}))
 	f.Add(replicaRow{number: 1}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"runtime/debug"
@@ -120,11 +121,11 @@ func (s *fsm) applyLog(log *raft.Log) (response, error) {
 	var results []any
 	switch log.Type {
 	case raft.LogConfiguration:
-		c, err := decodeConfiguration(log.Data)
-		if err != nil {
+		if _, err := decodeConfiguration(log.Data); err != nil {
 			return response{}, err
 		}
-		next.configuration, next.configurationIndex = c, log.Index
+		// A copy: what Raft hands over may be shared.
+		next.configuration, next.configurationIndex = bytes.Clone(log.Data), log.Index
 	case raft.LogCommand:
 		e, err := decodeEntry(log.Data)
 		if err != nil {

@@ -224,7 +224,6 @@ func (r *rig) crash(after func(kv.Store) kv.Store) {
 }
 
 func powerLoss(s kv.Store) kv.Store { return s.(*kv.Mem).AfterPowerLoss() }
-func kill(s kv.Store) kv.Store      { return s.(*kv.Mem).AfterKill() }
 
 func (r *rig) add(shard uint32, name string) int64 {
 	r.t.Helper()

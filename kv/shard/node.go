@@ -11,6 +11,7 @@ import (
 
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/lianadb/liana/kv"
 )
@@ -143,7 +144,7 @@ func OpenNode(cfg NodeConfig) (*Node, error) {
 		Path:        cfg.StablePath,
 		BoltOptions: &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType},
 	})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bbolterrors.ErrTimeout) {
 		err = kv.ErrLocked
 	}
 	if err != nil {

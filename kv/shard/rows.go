@@ -47,18 +47,20 @@ type position struct {
 	elapsed     int64 // dedupe clock, µs
 	termBase    int64 // dedupe clock when the current term opened, µs
 
-	configuration      raft.Configuration
+	// configuration is the newest of the group, as raft.EncodeConfiguration
+	// gives it and the log holds it; empty before the first.
+	configuration      []byte
 	configurationIndex uint64
 }
 
 func (p position) encode() []byte {
-	b := []byte{rowVersion}
+	b := append(make([]byte, 0, 49+len(p.configuration)), rowVersion)
 	for _, v := range []uint64{
 		p.index, p.term, uint64(p.now), uint64(p.elapsed), uint64(p.termBase), p.configurationIndex,
 	} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
-	return append(b, raft.EncodeConfiguration(p.configuration)...)
+	return append(b, p.configuration...)
 }
 
 func decodePosition(b []byte) (position, error) {
@@ -72,14 +74,17 @@ func decodePosition(b []byte) (position, error) {
 	if d.bad || min(p.now, p.elapsed, p.termBase) < 0 {
 		return position{}, kv.Corruptionf("applied row of %d bytes: fields out of range", len(b))
 	}
-	var err error
-	p.configuration, err = decodeConfiguration(d.rest)
+	p.configuration = d.rest
+	_, err := decodeConfiguration(p.configuration)
 	return p, err
 }
 
 // decodeConfiguration is raft.DecodeConfiguration with an error for bad bytes,
-// where that one panics.
+// where that one panics, and no servers for no bytes.
 func decodeConfiguration(b []byte) (c raft.Configuration, err error) {
+	if len(b) == 0 {
+		return c, nil
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			err = kv.Corruptionf("configuration of %d bytes: %v", len(b), p)

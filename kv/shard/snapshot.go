@@ -28,12 +28,16 @@ func (s snapshots) List() ([]*raft.SnapshotMeta, error) {
 	if p.index == 0 {
 		return nil, nil
 	}
+	c, err := decodeConfiguration(p.configuration)
+	if err != nil {
+		return nil, fmt.Errorf("shard %d: %w", s.shard, err)
+	}
 	return []*raft.SnapshotMeta{{
 		Version:            raft.SnapshotVersionMax,
 		ID:                 snapshotID,
 		Index:              p.index,
 		Term:               p.term,
-		Configuration:      p.configuration,
+		Configuration:      c,
 		ConfigurationIndex: p.configurationIndex,
 	}}, nil
 }
