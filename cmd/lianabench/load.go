@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -84,11 +83,11 @@ func (l *lab) round(ctx context.Context, c *contest, e *entry, round int) error 
 	load := c.load
 	load.Live, load.Seed = &live, e.mix.Seed+uint64(round)
 	stop := l.progress.during(fmt.Sprintf("%s · %s · round %d/%d", c.name, e.label, round+1, c.rounds), &live, 0)
-	server, client, start := measure.UsageOf(e.subject.PID()), measure.UsageOf(os.Getpid()), time.Now()
+	server, client, start := measure.UsageOf(e.subject.PID()).CPU, measure.SelfCPU(), time.Now()
 	r, err := measure.Run(ctx, load, e.crew.workers)
 	took := time.Since(start).Seconds()
-	e.serverCPU = append(e.serverCPU, (measure.UsageOf(e.subject.PID()).CPU-server.CPU).Seconds()/took)
-	e.clientCPU = append(e.clientCPU, (measure.UsageOf(os.Getpid()).CPU-client.CPU).Seconds()/took)
+	e.serverCPU = append(e.serverCPU, (measure.UsageOf(e.subject.PID()).CPU-server).Seconds()/took)
+	e.clientCPU = append(e.clientCPU, (measure.SelfCPU()-client).Seconds()/took)
 	stop()
 	if err != nil {
 		return err

@@ -194,7 +194,8 @@ func TestQuantiles(t *testing.T) {
 
 func TestUsageOfAFamily(t *testing.T) {
 	// The shell's child burns processor time; head bounds it.
-	cmd := exec.Command("/bin/sh", "-c", "head -c 300000000 /dev/zero | cksum >/dev/null; sleep 60 & wait")
+	cmd := exec.Command("/bin/sh", "-c", "head -c 1000000000 /dev/zero | cksum >/dev/null; sleep 60 & wait")
+	self := SelfCPU()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -222,6 +223,10 @@ func TestUsageOfAFamily(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	Settle(cmd.Process.Pid, 5*time.Second)
+	child, own := UsageOf(cmd.Process.Pid).CPU, SelfCPU()-self
+	if all := UsageOf(os.Getpid()).CPU; own <= 0 || all < child+own/2 {
+		t.Errorf("own time %v, the child's %v, together %v", own, child, all)
+	}
 	if PeakResident(os.Getpid()) < 1<<20 {
 		t.Error("this test takes less than 1 MiB")
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -42,6 +43,16 @@ func UsageOf(pid int) Usage {
 	}
 	u.Resident += file + shared
 	return u
+}
+
+// SelfCPU is the processor time of this process alone, without the servers that
+// it started.
+func SelfCPU() time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		return 0
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
 // family returns pid and its descendants.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -75,6 +76,9 @@ func (s *lianaServer) Restart(ctx context.Context) error {
 	}
 	line := newLineWatch(regexp.MustCompile(`\bgrpc=("?)([0-9.:\[\]a-f]+)`))
 	proc, err := startProcess(s.opts.Binary, args, nil, line)
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("lianad is not there (make build, or --lianad PATH): %w", err)
+	}
 	if err != nil {
 		return err
 	}
