@@ -268,7 +268,7 @@ func survivesCrash(t *testing.T, s Server) {
 }
 
 func TestProcessesAreStopped(t *testing.T) {
-	p, err := startProcess("/bin/sh", []string{"-c", "echo hello; trap '' TERM; sleep 60"}, nil, nil)
+	p, err := startProcess("/bin/sh", []string{"-c", "trap '' TERM; echo hello; sleep 60"}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
