@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -64,10 +65,13 @@ func startReal(t *testing.T) *realServer {
 	return s
 }
 
+// startLimit is how long a server may take until it serves.
+const startLimit = 30 * time.Second
+
 func (s *realServer) start() {
 	s.t.Helper()
 	s.command = exec.Command(s.binary, "start", "--data-dir", s.dir, "--grpc-addr", s.addr, "--http-addr", "127.0.0.1:0")
-	var log strings.Builder
+	var log bytes.Buffer
 	s.command.Stderr = &log
 	stdout, err := s.command.StdoutPipe()
 	if err != nil {
@@ -76,10 +80,11 @@ func (s *realServer) start() {
 	if err := s.command.Start(); err != nil {
 		s.t.Fatal(err)
 	}
+	limit := time.AfterFunc(startLimit, func() { _ = s.command.Process.Kill() }) // ends the read below
 	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil || !strings.Contains(line, "grpc="+s.addr) {
+	if !limit.Stop() || err != nil || !strings.Contains(line, "grpc="+s.addr) {
 		s.kill()
-		s.t.Fatalf("start-up line %q, %v\n%s", line, err, log.String())
+		s.t.Fatalf("start-up line %q, %v\n%.4000s", line, err, log.String())
 	}
 }
 
@@ -205,16 +210,17 @@ func TestImportIntoARealServerThatIsKilled(t *testing.T) {
 	const n = 30_000
 	name := write(t, bigFile(n, 1, n/2, n))
 	args := importArgs(s.addr, name, "--policy", "skip", "--batch", "200")
-	done := make(chan counts)
-	go func() { done <- importJSON(t, exitPartial, args...) }()
+	done := make(chan result, 1)
+	go func() { done <- liana(args...) }()
 	for range 3 {
 		time.Sleep(200 * time.Millisecond)
 		s.kill()
 		s.start()
 	}
-	got := <-done
-	if got.Read != n || got.Rejected != 3 || !got.addUp() {
-		t.Errorf("got %+v", got)
+	first := <-done
+	first.expect(t, exitPartial)
+	if !strings.HasPrefix(first.stdout, fmt.Sprintf("read %d = ", n)) || !strings.HasSuffix(first.stdout, " + rejected 3\n") {
+		t.Errorf("got %q", first.stdout)
 	}
 	if again := importJSON(t, exitPartial, args...); again != (counts{n, 0, n - 3, 3}) {
 		t.Errorf("again: %+v", again)

@@ -131,6 +131,7 @@ func TestEdgeListOrdersWindowsAndPages(t *testing.T) {
 		"--since 1970-01-01T00:00:09Z":         "10 9",
 		"--limit 2147483647":                   "10 9 8 7 6 5 4 3 2 1",
 		"--all --skip 7":                       "3 2 1",
+		"--all --skip 2":                       "8 7 6 5 4 3 2 1",
 		"--page-token 8":                       "2 1",
 		"--limit 9223372036854775807 --oldest": "1 2 3 4 5 6 7 8 9 10",
 	} {

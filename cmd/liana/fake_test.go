@@ -258,6 +258,9 @@ func (f *fakeServer) ListEdges(_ context.Context, r *lianav1.ListEdgesRequest) (
 		slices.Reverse(all)
 	}
 	from := int(r.GetSkip())
+	if r.GetPageToken() != "" && r.GetSkip() > 0 {
+		return nil, refuse("INVALID_FIELD", "skip", "not with page_token", "skip and page_token exclude each other")
+	}
 	if r.GetPageToken() != "" {
 		var err error
 		if from, err = strconv.Atoi(r.GetPageToken()); err != nil {

@@ -67,6 +67,11 @@ func TestRecordsCanBeReadOnBehindAny(t *testing.T) {
 	}
 }
 
+func TestLongLinesKeepTheirPlaces(t *testing.T) {
+	long := strings.Repeat("x", 100_000) // beyond the reader's buffer
+	checkRestart(t, "1,2\n1,"+long+"\n3,4\n\""+long+"\n"+long+"\",5\n6,7\n1,"+strings.Repeat("y", maxRecord)+"\n8,9", ",")
+}
+
 func FuzzRecords(f *testing.F) {
 	f.Add("1,2\n\"a\"\"\nb\",3\r\n", ",")
 	f.Add("1::2\n", "::")

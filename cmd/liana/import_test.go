@@ -198,6 +198,19 @@ func TestImportPolicyStop(t *testing.T) {
 	}
 }
 
+func TestImportPolicyStopTellsARejectOnce(t *testing.T) {
+	_, addr := startFake(t)
+	name := write(t, "1,1\n1,x\n1,3\n")
+	rejects := filepath.Join(t.TempDir(), "rejects.csv")
+	for range 2 {
+		liana(importArgs(addr, name, "--rejects", rejects)...).expect(t, exitFailed, "line 2: dst: ")
+	}
+	liana(importArgs(addr, name, "--rejects", rejects, "--policy", "skip")...).expect(t, exitPartial)
+	if text, err := os.ReadFile(rejects); err != nil || strings.Count(string(text), "1,x") != 1 || !strings.HasPrefix(string(text), "line,reason,row\n2,") {
+		t.Errorf("%v:\n%s", err, text)
+	}
+}
+
 func TestImportPolicyStopAtARowThatTheServerRefuses(t *testing.T) {
 	f, addr := startFake(t)
 	text := fmt.Sprintf("1,1,5\n1,2,5\n1,3,%d\n1,4,5\n", time.Now().Add(time.Hour).Unix())
