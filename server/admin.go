@@ -32,7 +32,7 @@ func (s *adminService) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.Get
 	for _, st := range s.domain().Status() {
 		resp.Shards = append(resp.Shards, &pb.ShardStatus{
 			Id: st.ID, FirstSlot: uint32(st.FirstSlot), LastSlot: uint32(st.LastSlot), Leader: st.Leader,
-			Applied: st.Applied, Position: st.Position, OutboxPending: st.OutboxPending, Fault: st.Fault,
+			Applied: st.Applied, Position: st.Position, OutboxPending: st.OutboxPending, Fault: firstLine(st.Fault),
 		})
 	}
 	return resp, nil

@@ -85,7 +85,7 @@ func TestRandomRequestsAreAnsweredOrRefusedClearly(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	for range 3000 {
+	for range 1000 {
 		for desc := range d.descs {
 			m := desc.Methods[r.IntN(len(desc.Methods))]
 			err := d.send(desc, m, func(req proto.Message) error {

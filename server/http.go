@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,13 +53,13 @@ type readyShard struct {
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	body := readyBody{Ready: true, Shards: []readyShard{}}
 	if err := s.Readiness(); err != nil {
-		body.Ready, body.Reason = false, err.Error()
+		body.Ready, body.Reason = false, firstLine(err.Error())
 	}
 	if a := s.calls.attached.Load(); a != nil {
 		for _, st := range a.Backend.Status() {
 			body.Shards = append(body.Shards, readyShard{
 				ID: st.ID, Leader: st.Leader, Applied: st.Applied, Position: st.Position,
-				OutboxPending: st.OutboxPending, Fault: st.Fault,
+				OutboxPending: st.OutboxPending, Fault: firstLine(st.Fault),
 			})
 		}
 	}
@@ -67,6 +68,13 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	_ = json.NewEncoder(w).Encode(body) // the client is gone
+}
+
+// firstLine is what of a fault is for the outside: a bug's has a stack behind it,
+// which is in the log.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return cut(line, maxErrorText)
 }
 
 const indexPage = `<!doctype html>

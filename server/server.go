@@ -167,7 +167,7 @@ func (s *Server) watchReadiness() {
 		case serving:
 			s.log.Info("ready again")
 		default:
-			s.log.Warn("not ready", "error", err)
+			s.log.Warn("not ready", "reason", firstLine(err.Error()))
 		}
 	}
 }

@@ -268,7 +268,7 @@ func TestAdmin(t *testing.T) {
 		t.Fatalf("schema: %v, %v", schema, err)
 	}
 	st, err := r.admin.GetStatus(ctx, &pb.GetStatusRequest{})
-	if err != nil || st.Version != "test" || st.ClusterId != "c" || len(st.Shards) != 2 || st.Shards[1].Fault == "" || st.Shards[1].FirstSlot != 2048 {
+	if err != nil || st.Version != "test" || st.ClusterId != "c" || len(st.Shards) != 2 || st.Shards[1].Fault != "planted" || st.Shards[1].FirstSlot != 2048 {
 		t.Fatalf("status: %v, %v", st, err)
 	}
 	check, err := r.admin.Check(ctx, &pb.CheckRequest{})

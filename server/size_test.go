@@ -46,8 +46,8 @@ func TestTheLargestPagesPassADefaultClient(t *testing.T) {
 		edges uint64
 	}{
 		{"no properties", nil, graph.MaxPageSize + 10},
-		{"one large pair", map[string]string{"k": strings.Repeat("v", graph.MaxProps-8)}, 2500},
-		{"many pairs", many, 2500},
+		{"one large pair", map[string]string{"k": strings.Repeat("v", graph.MaxProps-8)}, 1300},
+		{"many pairs", many, 1300},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, ctx := newRig(t, nil), testCtx(t)
@@ -98,6 +98,10 @@ func TestThePageSizeIsClampedByLongNamesOnly(t *testing.T) {
 		t.Errorf("no size given: %d, %v", n, err)
 	}
 	longDef, _ := long.EdgeType(strings.Repeat("l", 63))
+	n, err := pageSize(graph.MaxPageSize, long.edgeOverhead(longDef))
+	if worst := n*long.edgeOverhead(longDef) + 3*graph.MaxPageBytes; err != nil || worst > clientLimit || n < 1000 {
+		t.Errorf("longest names: %d edges, up to %d bytes, %v", n, worst, err)
+	}
 	edges, err := long.encodePage(&pb.Vertex{Type: strings.Repeat("u", 63), Id: graph.MaxID}, longDef, graph.Out,
 		[]edgelist.Edge{{Peer: graph.MaxID, Time: -1}})
 	if err != nil {

@@ -97,9 +97,6 @@ func (n *node) openShards() (err error) {
 		State: n.state, Log: n.wal, StablePath: n.dir.StablePath(),
 		NodeID: n.dir.Identity().NodeID,
 		Logger: n.log,
-		OnFault: func(id uint32, err error) {
-			n.log.Error("a shard has failed on this node", "shard", id, "error", err)
-		},
 		Limits: shard.Limits{LogBytes: n.cfg.Storage.RaftLogBytes},
 	})
 	if err != nil {
