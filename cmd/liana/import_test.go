@@ -278,16 +278,16 @@ func packed(t *testing.T, text string) string {
 
 func TestImportGzip(t *testing.T) {
 	f, addr := startFake(t)
-	whole := packed(t, bigFile(20_000))
+	whole := packed(t, bigFile(6_000))
 	for _, flag := range []string{"--gzip", "--gzip=false"} { // known by itself, too
 		f.edges = map[edgeKey]*lianav1.Edge{}
-		if got := importJSON(t, 0, importArgs(addr, write(t, whole), flag)...); got != (counts{20_000, 20_000, 0, 0}) {
+		if got := importJSON(t, 0, importArgs(addr, write(t, whole), flag)...); got != (counts{6_000, 6_000, 0, 0}) {
 			t.Errorf("%s: got %+v", flag, got)
 		}
 	}
 	f.edges = map[edgeKey]*lianav1.Edge{}
 	got := importJSON(t, exitFailed, importArgs(addr, write(t, whole[:len(whole)/2]))...)
-	if got.Created == 0 || got.Created >= 20_000 || got.Created != uint64(f.size()) || !got.addUp() {
+	if got.Created == 0 || got.Created >= 6_000 || got.Created != uint64(f.size()) || !got.addUp() {
 		t.Errorf("cut: %+v with %d edges", got, f.size())
 	}
 	r := liana(importArgs(addr, write(t, whole[:len(whole)/2]), "--policy", "skip")...)
