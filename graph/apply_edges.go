@@ -143,11 +143,20 @@ func changedIf(ok bool) Outcome {
 
 // record numbers a change of l and notes it in the change log.
 func (m *Machine) record(l *openList, rec record) uint64 {
+	if rec.kind != recAdd || l.key.Dir != In {
+		rec.prev = l.w.Version() // not of what another replica may add unread
+	}
+	pos := m.number(l, rec)
+	l.w.SetVersion(pos)
+	return pos
+}
+
+// number gives a change of l its position, and puts it into the change log.
+func (m *Machine) number(l *openList, rec record) uint64 {
 	rec.list = l.key
 	rec.pos = m.next(SlotOf(l.key.Vertex))
-	rec.prev = l.w.Version()
+	l.version = rec.pos
 	m.totals.add(l.key, rec.kind)
-	l.w.SetVersion(rec.pos)
 	m.changes.add(&rec)
 	return rec.pos
 }
@@ -156,6 +165,10 @@ func (m *Machine) record(l *openList, rec record) uint64 {
 // once and in order, so the list always is as the record expects; where it is
 // not, the stored bytes are not those that were written.
 func (m *Machine) mirror(rec *record) error {
+	if m.mayAddBlind(rec) {
+		m.addBlind(rec)
+		return m.derive(rec.list, rec.peer, 1)
+	}
 	l, err := m.open(rec.list)
 	if err != nil {
 		return err
@@ -185,7 +198,7 @@ func (m *Machine) mirror(rec *record) error {
 	if grown == 0 || rec.list.Dir != In {
 		return nil
 	}
-	return m.derive(l, rec.peer, grown)
+	return m.derive(l.key, rec.peer, grown)
 }
 
 // derivedSums gathers what an entry adds to derived counters, in the order in
@@ -205,12 +218,12 @@ func (d *derivedSums) add(c CounterRef, delta int64) {
 // derive follows the growth of the IN list l, by an edge from peer, into the
 // counters that are derived from it. Lists are read as the operations before
 // this one in the entry left them (RULES C4).
-func (m *Machine) derive(l *openList, peer uint64, grown int64) error {
-	for _, d := range m.schema.sumsOf[l.key.Type] {
+func (m *Machine) derive(l ListKey, peer uint64, grown int64) error {
+	for _, d := range m.schema.sumsOf[l.Type] {
 		if m.totals.of(d.Over).n[In] == 0 {
 			continue // nothing here has an owner: spares a read of each list's
 		}
-		owners, err := m.open(ListKey{Vertex: l.key.Vertex, Type: d.Over, Dir: In})
+		owners, err := m.open(ListKey{Vertex: l.Vertex, Type: d.Over, Dir: In})
 		if err != nil {
 			return err
 		}
@@ -222,11 +235,11 @@ func (m *Machine) derive(l *openList, peer uint64, grown int64) error {
 			return fmt.Errorf("list %v: %w", owners.key, err)
 		}
 	}
-	for _, d := range m.schema.sumsOver[l.key.Type] {
+	for _, d := range m.schema.sumsOver[l.Type] {
 		if m.totals.of(d.Sum).n[In] == 0 {
 			continue
 		}
-		counted, err := m.open(ListKey{Vertex: l.key.Vertex, Type: d.Sum, Dir: In})
+		counted, err := m.open(ListKey{Vertex: l.Vertex, Type: d.Sum, Dir: In})
 		if err != nil {
 			return err
 		}

@@ -193,13 +193,22 @@ func (c *checker) list(ctx context.Context, v *view, r *storedRow) error {
 		return nil
 	}
 	src := &pageSource{key: r.list, cache: c.shards[0].machine.cache, read: v.snap, cut: v.cut, begun: &v.m.cutBegun}
-	_, err := edgelist.Check(src, func() ([]edgelist.PageID, error) { return r.pages, nil })
+	stats, err := edgelist.Check(src, func() ([]edgelist.PageID, error) { return r.pages, nil })
 	if errors.Is(err, edgelist.ErrCorrupt) {
 		c.fault("list %v: %v", r.list, err)
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	if r.list.Dir == In {
+		marked, err := v.isTree(r.list)
+		if err != nil {
+			return err
+		}
+		if marked != stats.Tree {
+			c.fault("list %v: in tree form %v, noted as such %v", r.list, stats.Tree, marked)
+		}
 	}
 	list, err := edgelist.Open(src)
 	if err != nil {

@@ -15,6 +15,7 @@ import "encoding/binary"
 //	  'm'     meta: timeline, change counter
 //	  'y'     schema
 //	  't'     totals of edges
+//	  'b'     … | key of a list head          IN lists in tree form
 //	  'c'     … | position [8]                change rows, by the last position in each
 //	  'o'     … | shard [4] | position [8]    outbox rows, likewise
 //	  's'     … | shard [4]                   outgoing stream: epoch, trimmed
@@ -38,6 +39,7 @@ const (
 	localMeta      = 'm'
 	localSchema    = 'y'
 	localTotals    = 't'
+	localTree      = 'b'
 	localChange    = 'c'
 	localOutbox    = 'o'
 	localStreamOut = 's'

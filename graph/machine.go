@@ -58,8 +58,13 @@ type Machine struct {
 
 	leading bool
 	outbox  *outbox
-	keys    []pageKey // scratch of Cut
+	blind   blind
+	scratch edgelist.Scratch
+
+	// What the last Cut wrote, for the cache.
+	keys    []pageKey
 	written []*edgelist.Page
+	stale   []pageKey // written without being read
 }
 
 // MachineConfig configures the state machine of a shard. Retain and the slots must be
@@ -94,8 +99,11 @@ type row struct {
 
 // openList is an edge list in the working set.
 type openList struct {
-	key ListKey
-	w   *edgelist.Writer
+	key     ListKey
+	w       *edgelist.Writer // nil: not read
+	wasTree bool             // when it was read
+	unread  []edgelist.Edge  // adds to a list that is not read
+	version uint64           // of the last of them
 }
 
 // openMachine reads the state of a shard, or begins an empty one.
@@ -105,7 +113,7 @@ func openMachine(cfg MachineConfig, cache *pageCache) (*Machine, error) {
 	}
 	m := &Machine{
 		cfg: cfg, cache: cache,
-		lists:   map[ListKey]*openList{},
+		lists: map[ListKey]*openList{}, blind: newBlind(),
 		changes: rowWriter{withPrev: true},
 		derived: derivedSums{sums: map[CounterRef]int64{}},
 		changed: changedCounters{values: map[CounterRef]int64{}},
@@ -252,20 +260,30 @@ func (m *Machine) clock() counter.Clock {
 	return counter.Clock{Now: m.entry.Now, Elapsed: m.entry.Elapsed}
 }
 
-// open returns the list l of the working set.
+// open returns the list l of the working set, read.
 func (m *Machine) open(l ListKey) (*openList, error) {
-	if o, ok := m.lists[l]; ok {
+	o, ok := m.lists[l]
+	if ok && o.w != nil {
 		return o, nil
 	}
-	w, err := edgelist.OpenWriter(&pageSource{
+	if !ok {
+		o = &openList{key: l}
+	}
+	if err := m.readNow(o); err != nil {
+		return nil, err
+	}
+	m.lists[l] = o
+	return o, nil
+}
+
+func (m *Machine) openWriter(l ListKey) (*edgelist.Writer, error) {
+	w, err := m.scratch.OpenWriter(&pageSource{
 		key: l, cache: m.cache, read: m.cfg.Store, cut: m.cutBegun.Load(), begun: &m.cutBegun,
 	}, &m.cfg.Lists)
 	if err != nil {
 		return nil, fmt.Errorf("list %v: %w", l, err)
 	}
-	o := &openList{key: l, w: w}
-	m.lists[l] = o
-	return o, nil
+	return w, nil
 }
 
 // Cut implements shard.Machine.
@@ -285,7 +303,7 @@ func (m *Machine) cutAll(b kv.Batch) error {
 	}
 	slices.SortFunc(lists, func(a, b *openList) int { return compareLists(&a.key, &b.key) })
 	for _, o := range lists {
-		if err := o.w.Flush(&listSink{m: m, b: b, key: o.key}); err != nil {
+		if err := m.flushList(b, o); err != nil {
 			return fmt.Errorf("list %v: %w", o.key, err)
 		}
 	}
@@ -300,6 +318,16 @@ func (m *Machine) cutAll(b kv.Batch) error {
 	return m.cutLocal(b)
 }
 
+func (m *Machine) flushList(b kv.Batch, o *openList) error {
+	if o.w == nil {
+		return m.flushBlind(b, o)
+	}
+	if err := o.w.Flush(&listSink{m: m, b: b, key: o.key}); err != nil {
+		return err
+	}
+	return m.noteForm(b, o)
+}
+
 // compareLists orders lists as their keys are.
 func compareLists(a, b *ListKey) int {
 	var x, y [headSize]byte
@@ -311,6 +339,9 @@ func (m *Machine) Publish(uint64) {
 	cut := m.cutBegun.Load()
 	for i, k := range m.keys {
 		m.cache.replace(k, m.written[i], cut)
+	}
+	for _, k := range m.stale {
+		m.cache.drop(k)
 	}
 	for _, t := range m.touched {
 		m.last[t.slot-m.cfg.First].Store(t.pos)
@@ -327,7 +358,7 @@ func (m *Machine) Publish(uint64) {
 	clear(m.lists)
 	clear(m.written)
 	m.rows, m.trims, m.touched = m.rows[:0], m.trims[:0], m.touched[:0]
-	m.keys, m.written = m.keys[:0], m.written[:0]
+	m.keys, m.written, m.stale = m.keys[:0], m.written[:0], m.stale[:0]
 	m.schemaNew = false
 	m.moved.wake()
 }

@@ -150,6 +150,9 @@ func (m *Machine) load() error {
 	if m.totals, err = decodeTotals(row); err != nil {
 		return err
 	}
+	if err := m.loadTrees(); err != nil {
+		return fmt.Errorf("trees: %w", err)
+	}
 	return m.loadStreams()
 }
 

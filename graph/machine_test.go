@@ -66,7 +66,7 @@ func (m *Machine) mustApply(t testing.TB, at int64, cmds ...[]byte) []any {
 }
 
 // contents are the rows of a store that say what the state is: lists as their
-// edges, all else as bytes. The physical form of a list is left out.
+// edges, all else as bytes. The form of a list, and which lists are trees, is left out.
 func contents(t testing.TB, m *Machine) string {
 	t.Helper()
 	v, err := m.acquire()
@@ -88,6 +88,9 @@ func contents(t testing.TB, m *Machine) string {
 				fmt.Fprintf(&b, " %+v", i.Edge())
 			}
 			b.WriteByte('\n')
+			continue
+		}
+		if bytes.HasPrefix(it.Key(), appendLocal(nil, m.cfg.ID, localTree)) {
 			continue
 		}
 		value, err := it.Value()

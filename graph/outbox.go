@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -142,6 +143,7 @@ type sender struct {
 	bytes   int // in unacked
 	waiters waiters
 	ended   bool // run has returned
+	failed  bool // the receiver has failed where it runs: waiting is in vain
 
 	// Of run.
 	trimmed  uint64
@@ -190,7 +192,7 @@ type flying struct {
 }
 
 func (s *sender) run(ctx context.Context) {
-	defer s.fail()
+	defer s.end()
 	sent, backoff := s.ackedNow(), resendFirst
 	var out []flying
 	for {
@@ -218,6 +220,7 @@ func (s *sender) run(ctx context.Context) {
 		if err == nil {
 			continue
 		}
+		s.note(err)
 		// Answers to what flies behind the failed one say nothing new.
 		out = nil
 		select {
@@ -338,6 +341,7 @@ func (s *sender) answered(f flying) error {
 func (s *sender) ack(cursor uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.failed = false
 	if cursor <= s.acked {
 		return
 	}
@@ -372,14 +376,14 @@ type waiter struct {
 	pos   uint64
 	index int
 	done  chan struct{}
-	lost  bool // set before done is closed: this replica no longer leads
+	lost  bool // set before done is closed: not acknowledged
 }
 
 // await returns once everything up to pos is applied by the receiver, or
 // ErrInverseLate when ctx ends or leadership is lost first.
 func (s *sender) await(ctx context.Context, pos uint64) error {
 	s.mu.Lock()
-	if s.acked >= pos || s.ended {
+	if s.acked >= pos || s.ended || s.failed {
 		acked := s.acked
 		s.mu.Unlock()
 		return s.lostUnless(acked >= pos)
@@ -404,14 +408,29 @@ func (s *sender) lostUnless(acked bool) error {
 	if acked {
 		return nil
 	}
-	return fmt.Errorf("shard %d: leadership lost: %w", s.o.m.cfg.ID, ErrInverseLate)
+	return fmt.Errorf("shard %d does not lead, or shard %d has failed: %w", s.o.m.cfg.ID, s.to, ErrInverseLate)
 }
 
-// fail ends all waits.
-func (s *sender) fail() {
+// end ends all waits for good.
+func (s *sender) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
+	s.releaseAll()
+}
+
+// note takes the error of a delivery. Where the receiver has failed, not only
+// lost its leader, nobody waits for it until a delivery comes through again.
+func (s *sender) note(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed = errors.Is(err, shard.ErrFault); s.failed {
+		s.releaseAll()
+	}
+}
+
+// releaseAll ends all waits without success; s.mu is held.
+func (s *sender) releaseAll() {
 	for _, w := range s.waiters {
 		w.lost, w.index = true, -1
 		close(w.done)

@@ -140,6 +140,30 @@ func (c *pageCache) replace(k pageKey, page *edgelist.Page, cut uint64) {
 	p.mu.Unlock()
 }
 
+// drop forgets a page that was written without being read.
+func (c *pageCache) drop(k pageKey) {
+	p := c.part(k)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if was, ok := p.young[k]; ok {
+		p.size -= entrySize(was)
+		delete(p.young, k)
+	}
+	delete(p.old, k)
+}
+
+// holds reports whether the cache knows the page.
+func (c *pageCache) holds(k pageKey) bool {
+	p := c.part(k)
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	_, ok := p.young[k]
+	if !ok {
+		_, ok = p.old[k]
+	}
+	return ok
+}
+
 // bytes is what the cache holds now.
 func (c *pageCache) bytes() (n int) {
 	for i := range c.parts {
