@@ -54,7 +54,7 @@ notes over half a year of 2013. One seed always makes the same likes.`,
 			}
 			source := &demoSource{likes: demoStream(flags.seed, flags.likes), batch: flags.batch}
 			l := &loader{client: client, wait: wait, inFlight: flags.inFlight, timeout: c.timeout,
-				stall: c.stallLimit(cmd, loadStall), source: source}
+				stall: c.stallLimit(cmd, loadStall), retryFor: defaultRetryFor, source: source}
 			return c.demo(cmd.Context(), l, source.likes)
 		},
 	}

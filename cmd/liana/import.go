@@ -106,7 +106,7 @@ answered then counts as already there. The progress file goes when all is done.`
 				return err
 			}
 			l := &loader{client: client, wait: wait, inFlight: flags.inFlight, timeout: c.timeout,
-				stall: c.stallLimit(cmd, loadStall)}
+				stall: c.stallLimit(cmd, loadStall), retryFor: defaultRetryFor}
 			return c.importEdges(cmd.Context(), args[0], flags, l)
 		},
 	}

@@ -16,11 +16,10 @@ import (
 
 // Limits of a load.
 const (
-	maxBatch      = 10_000  // mutations in one request, the API's limit
-	maxBatchBytes = 1 << 20 // keeps a request well below gRPC's default limit of 4 MiB
-	maxInFlight   = 256
-	// How long the server may fail without a batch getting through, before the load is given up.
-	retryFor = time.Minute
+	maxBatch        = 10_000  // mutations in one request, the API's limit
+	maxBatchBytes   = 1 << 20 // keeps a request well below gRPC's default limit of 4 MiB
+	maxInFlight     = 256
+	defaultRetryFor = time.Minute
 	// How long the server may leave a batch unanswered.
 	loadStall = time.Minute
 )
@@ -75,6 +74,8 @@ type loader struct {
 	inFlight int
 	timeout  time.Duration // of a unary call
 	stall    time.Duration // of the stream
+	// How long the server may fail without a batch getting through.
+	retryFor time.Duration
 	source   batchSource
 	// Called for each batch, in order, once it is settled. An error ends the load.
 	settled func(*batch, settlement) error
@@ -124,8 +125,8 @@ const (
 
 // sleep waits before the next attempt, or gives up with cause.
 func (l *loader) sleep(ctx context.Context, pause time.Duration, cause error) error {
-	if time.Since(l.progressed) > retryFor {
-		return annotate(cause, fmt.Sprintf("given up after %s of attempts", retryFor))
+	if time.Since(l.progressed) > l.retryFor {
+		return annotate(cause, fmt.Sprintf("given up after %s of attempts", l.retryFor))
 	}
 	select {
 	case <-time.After(pause):

@@ -40,6 +40,8 @@ func retryable(err error) bool {
 type tally struct {
 	batch *batch
 	settlement
+	// Why a mutation has to be sent again, as the server last put it.
+	obstacle string
 }
 
 // reject notes a refusal. Where the row stood in its request says nothing to the
@@ -64,6 +66,7 @@ func (t *tally) take(indexes []int, outcomes []lianav1.Outcome, failures []*lian
 	}
 	var again []int
 	for i, outcome := range outcomes {
+		failure := byIndex[i]
 		switch outcome {
 		case lianav1.Outcome_CHANGED:
 			t.created++
@@ -72,15 +75,13 @@ func (t *tally) take(indexes []int, outcomes []lianav1.Outcome, failures []*lian
 		case lianav1.Outcome_INVERSE_PENDING:
 			t.created++
 			t.inversePending++
-		case lianav1.Outcome_OUTCOME_UNKNOWN:
-			again = append(again, indexes[i])
-		case lianav1.Outcome_FAILED:
-			failure := byIndex[i]
-			if failure == nil || failure.GetRetryable() {
-				again = append(again, indexes[i])
-			} else {
+		case lianav1.Outcome_OUTCOME_UNKNOWN, lianav1.Outcome_FAILED:
+			if outcome == lianav1.Outcome_FAILED && failure != nil && !failure.GetRetryable() {
 				t.reject(indexes[i], failure.GetMessage())
+				continue
 			}
+			again = append(again, indexes[i])
+			t.obstacle = failure.GetReason() + " " + failure.GetMessage()
 		default:
 			return nil, &fatalError{fmt.Errorf("the server answered with outcome %v, which this client does not know", outcome)}
 		}
@@ -151,7 +152,7 @@ func (l *loader) insist(ctx context.Context, t *tally, indexes []int) error {
 				l.progressed = time.Now()
 				continue
 			}
-			err = status.Error(codes.Unavailable, fmt.Sprintf("the server could not apply %d mutations", len(indexes)))
+			err = status.Errorf(codes.Aborted, "the server could not apply %d mutations: %s", len(indexes), t.obstacle)
 		case refused(err):
 			if indexes, err = l.without(ctx, t, indexes, err); err != nil {
 				return err

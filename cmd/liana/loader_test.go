@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	lianav1 "github.com/lianadb/liana/proto/liana/v1"
@@ -118,5 +121,24 @@ func TestLoadCutsBatchesByBytes(t *testing.T) {
 	got := importJSON(t, 0, importArgs(addr, write(t, text.String()), "--columns", "src,dst,prop:p", "--batch", "10000")...)
 	if got.Created != 4000 || f.batches < 4 {
 		t.Errorf("%+v in %d batches", got, f.batches)
+	}
+}
+
+func TestLoadGivesUpWithTheServersReason(t *testing.T) {
+	f, addr := startFake(t)
+	f.onMutation = func(*lianav1.Mutation) (lianav1.Outcome, *lianav1.MutationError) {
+		return lianav1.Outcome_FAILED, &lianav1.MutationError{Reason: "BUSY", Message: "too much to do", Retryable: true}
+	}
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	l := &loader{client: lianav1.NewGraphClient(conn), inFlight: 2, timeout: time.Second, stall: time.Second, retryFor: 200 * time.Millisecond,
+		source:  &demoSource{likes: demoStream(1, 50), batch: 10},
+		settled: func(*batch, settlement) error { t.Error("a batch was settled"); return nil }}
+	const want = "given up after 200ms of attempts: the server could not apply 10 mutations: BUSY too much to do"
+	if err := l.run(context.Background()); status.Convert(err).Message() != want {
+		t.Errorf("got %v", err)
 	}
 }
