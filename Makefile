@@ -12,6 +12,11 @@ BUF         := github.com/bufbuild/buf/cmd/buf@v1.57.2
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -X main.version=$(VERSION)
 
+# Everything but the race detector compiles in one way, so that the binaries, the
+# linters and the tests that build a server share what the build cache holds.
+PLAIN := CGO_ENABLED=0 GOFLAGS='$(strip $(shell go env GOFLAGS) -trimpath -buildvcs=false)'
+RACE  := CGO_ENABLED=1
+
 # Folders with Go code, in the order of the layers: what the rest stands on is
 # tested first. cmd/arch checks the sources and needs no race detector.
 LAYERS    := $(wildcard edgelist kv graph cache server cmd)
@@ -37,7 +42,7 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build bin/lianad, bin/liana and bin/lianabench
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ ./cmd/lianad ./cmd/liana ./cmd/lianabench
+	$(PLAIN) go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/lianad ./cmd/liana ./cmd/lianabench
 
 .PHONY: run
 run: build ## Build and start a server of one node (DATA_DIR, RUN_FLAGS)
@@ -58,18 +63,18 @@ clean: ## Remove what was built and measured (never a data directory)
 .PHONY: test
 test: ## Run every test with the race detector (TEST_FLAGS)
 	@.ci/deps
-	go test $(TEST_FLAGS) ./cmd/arch
-	go test -race -vet=off -p 2 -timeout 10m $(TEST_FLAGS) $(TEST_PKGS)
+	$(PLAIN) go test $(TEST_FLAGS) ./cmd/arch
+	$(RACE) go test -race -vet=off -p 2 -timeout 10m $(TEST_FLAGS) $(TEST_PKGS)
 
 .PHONY: test-long
 test-long: ## Run the long tests, then each fuzz target for FUZZTIME
 	@.ci/deps
-	LIANA_LONG=1 go test -race -vet=off -p 1 -count 1 -timeout 3h $(TEST_FLAGS) $(TEST_PKGS)
+	LIANA_LONG=1 $(RACE) go test -race -vet=off -p 1 -count 1 -timeout 3h $(TEST_FLAGS) $(TEST_PKGS)
 	.ci/fuzz $(FUZZTIME)
 
 .PHONY: tour
 tour: build ## Run the README's tour against a server of its own
-	LIANA_TOUR=1 go test -count 1 -run TestReadmeTour $(TEST_FLAGS) ./cmd/arch
+	LIANA_TOUR=1 $(PLAIN) go test -count 1 -run TestReadmeTour $(TEST_FLAGS) ./cmd/arch
 
 ##@ Speed
 
@@ -89,7 +94,7 @@ bench-go: ## Go benchmarks of one package with profiles (PKG, BENCH)
 
 .PHONY: lint
 lint: fmt-check vet staticcheck ## Check format, go vet, staticcheck, layers and style
-	go test ./cmd/arch
+	$(PLAIN) go test ./cmd/arch
 
 .PHONY: fmt-check
 fmt-check: ## Name the Go files that gofmt would change
@@ -98,11 +103,11 @@ fmt-check: ## Name the Go files that gofmt would change
 
 .PHONY: vet
 vet: ## Run go vet
-	go vet ./...
+	$(PLAIN) go vet ./...
 
 .PHONY: staticcheck
 staticcheck: ## Run staticcheck at its pinned version
-	go run $(STATICCHECK) ./...
+	$(PLAIN) go run $(STATICCHECK) ./...
 
 .PHONY: mod-check
 mod-check: ## Check that go.mod and go.sum are tidy, writing nothing
@@ -111,8 +116,8 @@ mod-check: ## Check that go.mod and go.sum are tidy, writing nothing
 
 .PHONY: proto
 proto: ## Regenerate the Go code of proto/ with pinned tools
-	cd proto && go run $(BUF) generate
+	cd proto && $(PLAIN) go run $(BUF) generate
 
 .PHONY: proto-check
 proto-check: ## Check that the generated code is what the .proto files say
-	@.ci/proto-check $(BUF)
+	@$(PLAIN) .ci/proto-check $(BUF)
