@@ -72,6 +72,7 @@ func (s *adminService) Check(_ *pb.CheckRequest, stream grpc.ServerStreamingServ
 	}
 	return stream.Send(&pb.CheckResponse{
 		Lists: report.Lists, Edges: report.Edges, ListsTotal: report.Lists,
+		Counters: report.Counters, Skipped: report.Skipped,
 		Findings: findings, Faults: report.Faults, Done: true,
 	})
 }

@@ -18,8 +18,9 @@ func main() {
 	// After the first signal the command winds down by itself; a second one ends it at once.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], surroundings{
-		stdin:  os.Stdin,
-		stdout: os.Stdout,
-		stderr: os.Stderr,
+		stdin:        os.Stdin,
+		stdout:       os.Stdout,
+		stderr:       os.Stderr,
+		checkOffline: checkDirectoryOffline,
 	}))
 }

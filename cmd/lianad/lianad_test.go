@@ -83,63 +83,6 @@ func httpGet(t *testing.T, d *daemon, path string) string {
 	return string(b)
 }
 
-// Writes run while the process is killed; what was acknowledged is there after.
-func TestAKillLosesNothingThatWasAcknowledged(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "data")
-	var mu sync.Mutex
-	acked := map[uint64]bool{}
-	next := uint64(0)
-	for range 3 {
-		d := startDaemon(t, dir)
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				for {
-					mu.Lock()
-					next++
-					id := next
-					mu.Unlock()
-					if _, err := d.graph.AddEdge(testCtx(t), &pb.AddEdgeRequest{Edge: like(id, 1)}); err != nil {
-						return
-					}
-					mu.Lock()
-					acked[id] = true
-					mu.Unlock()
-				}
-			})
-		}
-		time.Sleep(150 * time.Millisecond)
-		d.signal(syscall.SIGKILL)
-		d.wait()
-		wg.Wait()
-	}
-	d := startDaemon(t, dir)
-	var srcs, dsts []uint64
-	for id := range acked {
-		srcs, dsts = append(srcs, id), append(dsts, 1)
-	}
-	if len(srcs) == 0 {
-		t.Fatal("nothing was acknowledged")
-	}
-	for len(srcs) > 0 {
-		k := min(len(srcs), 10_000)
-		resp, err := d.graph.HasEdges(testCtx(t), &pb.HasEdgesRequest{Type: "like", SrcIds: srcs[:k], DstIds: dsts[:k]})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, ok := range resp.Exists {
-			if !ok {
-				t.Fatalf("edge %d was acknowledged and is gone", srcs[i])
-			}
-		}
-		srcs, dsts = srcs[k:], dsts[k:]
-	}
-	if n := d.countIn(1); n < uint64(len(acked)) || n > next {
-		t.Errorf("count %d, acknowledged %d, sent %d", n, len(acked), next)
-	}
-	t.Logf("%d acknowledged writes", len(acked))
-}
-
 func TestASecondProcessIsRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	d := startDaemon(t, dir)

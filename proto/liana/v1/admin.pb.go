@@ -152,9 +152,13 @@ type CheckResponse struct {
 	Edges      uint64                 `protobuf:"varint,2,opt,name=edges,proto3" json:"edges,omitempty"`
 	ListsTotal uint64                 `protobuf:"varint,3,opt,name=lists_total,json=listsTotal,proto3" json:"lists_total,omitempty"`
 	// At most 1,000 are told; faults counts all.
-	Findings      []string `protobuf:"bytes,4,rep,name=findings,proto3" json:"findings,omitempty"`
-	Faults        uint64   `protobuf:"varint,5,opt,name=faults,proto3" json:"faults,omitempty"`
-	Done          bool     `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
+	Findings []string `protobuf:"bytes,4,rep,name=findings,proto3" json:"findings,omitempty"`
+	Faults   uint64   `protobuf:"varint,5,opt,name=faults,proto3" json:"faults,omitempty"`
+	Done     bool     `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
+	Counters uint64   `protobuf:"varint,7,opt,name=counters,proto3" json:"counters,omitempty"`
+	// What kept changing while it was looked at, or (in a data directory) is still
+	// on its way to the other end. Not a fault.
+	Skipped       uint64 `protobuf:"varint,8,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -229,6 +233,20 @@ func (x *CheckResponse) GetDone() bool {
 		return x.Done
 	}
 	return false
+}
+
+func (x *CheckResponse) GetCounters() uint64 {
+	if x != nil {
+		return x.Counters
+	}
+	return 0
+}
+
+func (x *CheckResponse) GetSkipped() uint64 {
+	if x != nil {
+		return x.Skipped
+	}
+	return 0
 }
 
 type ExportEdgesRequest struct {
@@ -534,7 +552,7 @@ const file_liana_v1_admin_proto_rawDesc = "" +
 	"\x11GetSchemaResponse\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\tR\x04yaml\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\"\x0e\n" +
-	"\fCheckRequest\"\xa4\x01\n" +
+	"\fCheckRequest\"\xda\x01\n" +
 	"\rCheckResponse\x12\x14\n" +
 	"\x05lists\x18\x01 \x01(\x04R\x05lists\x12\x14\n" +
 	"\x05edges\x18\x02 \x01(\x04R\x05edges\x12\x1f\n" +
@@ -542,7 +560,9 @@ const file_liana_v1_admin_proto_rawDesc = "" +
 	"listsTotal\x12\x1a\n" +
 	"\bfindings\x18\x04 \x03(\tR\bfindings\x12\x16\n" +
 	"\x06faults\x18\x05 \x01(\x04R\x06faults\x12\x12\n" +
-	"\x04done\x18\x06 \x01(\bR\x04done\"(\n" +
+	"\x04done\x18\x06 \x01(\bR\x04done\x12\x1a\n" +
+	"\bcounters\x18\a \x01(\x04R\bcounters\x12\x18\n" +
+	"\askipped\x18\b \x01(\x04R\askipped\"(\n" +
 	"\x12ExportEdgesRequest\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\";\n" +
 	"\x13ExportEdgesResponse\x12$\n" +
