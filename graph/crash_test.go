@@ -20,7 +20,7 @@ type journal struct {
 	acked   map[[2]uint64]bool
 	flying  map[[2]uint64]bool
 	begun   map[[2]uint64]int // operations begun on each pair
-	counted int64 // acknowledged increments
+	counted int64             // acknowledged increments
 	tried   int64
 }
 
