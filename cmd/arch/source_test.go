@@ -43,8 +43,9 @@ func (c *checked) check() []string {
 	return c.findings
 }
 
-// typeCheck loads every package that people write.
-func typeCheck(t *testing.T) []*checked {
+// compiled lists the module and all that it stands on, with an importer of their
+// export data.
+func compiled(t *testing.T, fset *token.FileSet) (map[string]listed, types.Importer) {
 	t.Helper()
 	pkgs, err := goList("-deps", "-export")
 	if err != nil {
@@ -54,8 +55,15 @@ func typeCheck(t *testing.T) []*checked {
 	for _, p := range pkgs {
 		exports[p.ImportPath] = p.Export
 	}
+	open := func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }
+	return pkgs, importer.ForCompiler(fset, "gc", open)
+}
+
+// typeCheck loads every package that people write.
+func typeCheck(t *testing.T) []*checked {
+	t.Helper()
 	fset := token.NewFileSet()
-	imp := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	pkgs, imp := compiled(t, fset)
 	var all []*checked
 	for name, p := range pkgs {
 		if !within(p.ImportPath, module) || within(name, "proto") {
@@ -363,7 +371,8 @@ func (c *checked) base(e ast.Expr) *ast.Ident {
 func TestRulesAreNoticed(t *testing.T) {
 	const source = "testdata/machine_bad.go"
 	fset := token.NewFileSet()
-	c, err := newChecked("graph", fset, importer.ForCompiler(fset, "source", nil), []string{source})
+	_, imp := compiled(t, fset)
+	c, err := newChecked("graph", fset, imp, []string{source})
 	if err != nil {
 		t.Fatal(err)
 	}
