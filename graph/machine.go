@@ -351,7 +351,7 @@ func (m *Machine) Publish(uint64) {
 		// Readers keep the view before this one; the shard is told at its next cut.
 		_ = m.failed(fmt.Errorf("shard %d: snapshot: %w", m.cfg.ID, err))
 	}
-	for _, s := range *m.streams.Load() {
+	for _, s := range *m.streams.Load() { // any order: each is stored for itself
 		s.delivered.Store(s.cursor)
 	}
 	m.outbox.published(m.rows)

@@ -193,7 +193,7 @@ func (m *Machine) loadStreams() error {
 
 // loadOutboxEnds finds the last position given on each outgoing stream.
 func (m *Machine) loadOutboxEnds() error {
-	for id, s := range *m.streams.Load() {
+	for id, s := range *m.streams.Load() { // any order: each is read for itself
 		it, err := m.cfg.Store.NewIter(kv.Span{
 			Lower: outboxKey(nil, m.cfg.ID, id, 0), Upper: outboxKey(nil, m.cfg.ID, id+1, 0),
 		})

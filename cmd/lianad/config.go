@@ -34,6 +34,7 @@ type config struct {
 
 // storageConfig trades memory and disk against speed.
 type storageConfig struct {
+	MemoryLimitBytes int64         `yaml:"memory_limit_bytes"`
 	PageCacheBytes   int           `yaml:"page_cache_bytes"`
 	BlockCacheBytes  int64         `yaml:"block_cache_bytes"`
 	MemtableBytes    uint64        `yaml:"memtable_bytes"`
@@ -61,8 +62,9 @@ func defaults() config {
 		LogLevel:  "info",
 		Config:    server.Defaults(),
 		Storage: storageConfig{
-			PageCacheBytes:   128 << 20,
-			BlockCacheBytes:  64 << 20,
+			MemoryLimitBytes: 768 << 20,
+			PageCacheBytes:   96 << 20,
+			BlockCacheBytes:  96 << 20,
 			MemtableBytes:    32 << 20,
 			RaftLogBytes:     256 << 20,
 			ChangeLogEntries: 1 << 20,
@@ -104,6 +106,7 @@ func (s storageConfig) validate() error {
 			errs = append(errs, fmt.Errorf("storage.%s: %d (allowed: %d to %d)", field, value, least, most))
 		}
 	}
+	bound("memory_limit_bytes", s.MemoryLimitBytes, 0, 1<<44)
 	bound("page_cache_bytes", int64(s.PageCacheBytes), 1<<20, 1<<40)
 	bound("block_cache_bytes", s.BlockCacheBytes, 1<<20, 1<<40)
 	bound("memtable_bytes", int64(min(s.MemtableBytes, 1<<62)), 1<<20, 1<<30)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
 
 	"github.com/lianadb/liana/graph"
@@ -35,13 +36,22 @@ type node struct {
 func openNode(cfg config, schema *graph.Schema, log *slog.Logger, fatal func(error)) (*node, error) {
 	n := &node{cfg: cfg, log: log, fatal: fatal}
 	for _, open := range []func() error{
-		n.openDir, n.openStores, n.openShards, func() error { return n.openGraph(schema) },
+		n.limitMemory, n.openDir, n.openStores, n.openShards, func() error { return n.openGraph(schema) },
 	} {
 		if err := open(); err != nil {
 			return nil, errors.Join(err, n.close())
 		}
 	}
 	return n, nil
+}
+
+// limitMemory tells the garbage collector how much memory the process may take. The
+// caches and memtables are Go memory, which would otherwise take twice their size.
+func (n *node) limitMemory() error {
+	if limit := n.cfg.Storage.MemoryLimitBytes; limit > 0 {
+		debug.SetMemoryLimit(limit)
+	}
+	return nil
 }
 
 func (n *node) openDir() (err error) {
