@@ -3,6 +3,7 @@ package graph
 import (
 	"context"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ type world struct {
 	fs         *pebblekv.CrashFS // where set, the stores lie on it
 	state, log kv.Store
 	node       *shard.Node
+	flushed    atomic.Pointer[shard.Node] // node, as the store's callback sees it
 	g          *Graph
 }
 
@@ -59,6 +61,7 @@ func (w *world) tryOpen() error {
 		State: w.state, Log: w.log, StablePath: filepath.Join(w.dir, "raft.db"), Heartbeat: 20 * time.Millisecond,
 	})
 	must(w.t, err)
+	w.flushed.Store(w.node)
 	cfg := w.cfg
 	cfg.Node, cfg.Store = w.node, w.state
 	if w.g, err = Open(cfg); err != nil {
@@ -79,7 +82,7 @@ func (w *world) openStores() {
 		w.state, err = pebblekv.Open(filepath.Join(w.stores(), "state"), pebblekv.Options{
 			FS: w.files(), Profile: pebblekv.State, Merger: Merger(), CacheBytes: int64(w.memTable()), MemTableBytes: w.memTable(),
 			OnFlush: func() {
-				if n := w.node; n != nil {
+				if n := w.flushed.Load(); n != nil {
 					n.StateFlushed()
 				}
 			},
@@ -111,6 +114,7 @@ func (w *world) close() {
 }
 
 func (w *world) closeStores() {
+	w.flushed.Store(nil)
 	must(w.t, w.node.Close())
 	w.node = nil
 	if !w.mem {

@@ -64,7 +64,7 @@ func Open(dir string, opts Options) (*Store, error) {
 		s.log.Error("merge chain left unfolded", "key", fmt.Sprintf("%x", key), "err", err)
 	})
 	s.events = newEvents(s.log, s.gate, opts)
-	s.fs, s.fsCloser = newFS(opts.FS.fs, opts.Profile == Log, s.events)
+	s.fs, s.fsCloser = newFS(opts.FS.fs, opts.Profile == Log && opts.FS.fs == nil, s.events)
 	p := opts.pebble()
 	p.FS = s.fs
 	p.Merger = s.folder.pebble()
