@@ -63,7 +63,7 @@ clean: ## Remove what was built and measured (never a data directory)
 .PHONY: test
 test: ## Run every test with the race detector (TEST_FLAGS)
 	@.ci/deps
-	$(PLAIN) go test $(TEST_FLAGS) ./cmd/arch
+	$(PLAIN) go test $(TEST_FLAGS) ./cmd/arch ./graph
 	$(RACE) go test -race -vet=off -p 2 -timeout 10m $(TEST_FLAGS) $(TEST_PKGS)
 
 .PHONY: test-long
