@@ -253,7 +253,7 @@ func (f *fake) DeleteCounter(_ context.Context, ref graph.CounterRef) (bool, str
 func (f *fake) Schema() *graph.Schema { return f.schema }
 
 func (f *fake) Status() []graph.ShardStatus {
-	return []graph.ShardStatus{{ID: 1, LastSlot: 2047, Leader: true, Applied: 7}, {ID: 2, FirstSlot: 2048, LastSlot: 4095, Fault: "planted\ngoroutine 7 [running]: /root/secret.go"}}
+	return []graph.ShardStatus{{ID: 1, LastSlot: 2047, Leader: true, Applied: 7}, {ID: 2, FirstSlot: 2048, LastSlot: 4095, Fault: "planted\ngoroutine 7 [running]: /srv/secret.go"}}
 }
 
 func (f *fake) Ready() error {
