@@ -136,12 +136,8 @@ func (m *Machine) load() error {
 	m.pos = binary.BigEndian.Uint64(meta[9:])
 	m.changeFloor = binary.BigEndian.Uint64(meta[17:])
 	m.floorCut = m.changeFloor
-	text, err := m.cfg.Store.Get(nil, appendLocal(nil, m.cfg.ID, localSchema))
-	if err != nil {
+	if err := m.loadSchema(); err != nil {
 		return fmt.Errorf("schema: %w", err)
-	}
-	if m.schema, err = decodeSchema(text); err != nil {
-		return kv.Corruptionf("schema: %w", err)
 	}
 	row, err := m.cfg.Store.Get(nil, appendLocal(nil, m.cfg.ID, localTotals))
 	if err != nil {
@@ -154,6 +150,22 @@ func (m *Machine) load() error {
 		return fmt.Errorf("trees: %w", err)
 	}
 	return m.loadStreams()
+}
+
+// loadSchema reads the schema. There is none where the shard's first entry, which
+// only opens a term, was cut and the init command behind it was not.
+func (m *Machine) loadSchema() error {
+	text, err := m.cfg.Store.Get(nil, appendLocal(nil, m.cfg.ID, localSchema))
+	if errors.Is(err, kv.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if m.schema, err = decodeSchema(text); err != nil {
+		return kv.Corruptionf("%w", err)
+	}
+	return nil
 }
 
 func (m *Machine) loadStreams() error {

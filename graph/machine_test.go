@@ -150,6 +150,25 @@ func TestStateDependsOnTheLogAlone(t *testing.T) {
 	}
 }
 
+// A shard that went down between the entry that opened its first term and its init
+// command comes up empty, and takes the init command then.
+func TestShardCutBeforeInitComesUp(t *testing.T) {
+	store := kv.NewMem(Merger())
+	cfg := MachineConfig{Last: NumSlots - 1, Owner: func(Slot) uint32 { return 0 }, Store: store, Lists: edgelist.DefaultOptions()}
+	m, err := openMachine(cfg, newPageCache(1<<20))
+	must(t, err)
+	_, err = m.Apply(shard.Entry{Index: 1, Term: 1, Now: 5})
+	must(t, err)
+	cutNow(t, m, 1)
+	m.Close()
+	m = openTestMachine(t, store, 0, 1)
+	defer m.Close()
+	m.mustApply(t, 10, mutateCommand(Mutation{Op: OpAdd, Type: 1, Src: 1, Dst: 2, Time: 3}))
+	if m.schema == nil || m.timeline != 77 {
+		t.Errorf("schema %v, timeline %d", m.schema, m.timeline)
+	}
+}
+
 func TestForeignCommandsStopTheShard(t *testing.T) {
 	m := newTestMachine(t, 0, 1)
 	defer m.Close()
