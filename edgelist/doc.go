@@ -48,7 +48,7 @@
 //	by-time branch            time, id, child, count
 //
 // A block has no padding and no checksum (the engine's blocks have one). A head
-// with one edge has 7 bytes beside the id, the time and the version: see
+// with one edge has 4 bytes beside the id, the time and the version: see
 // TestHeaderSize.
 //
 //	tree head := kind [1] | version | count | edges with props | bytes of props | next page number |
