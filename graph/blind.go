@@ -52,7 +52,8 @@ func (b *blind) allows(l *ListKey) bool {
 
 // mayAddBlind reports whether rec can be applied to its list unread.
 func (m *Machine) mayAddBlind(rec *record) bool {
-	if rec.kind != recAdd || rec.list.Dir != In {
+	// Properties could take an unread head far past the limit of a page.
+	if rec.kind != recAdd || rec.list.Dir != In || len(rec.props) > 0 {
 		return false
 	}
 	if o, ok := m.lists[rec.list]; ok {
