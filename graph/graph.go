@@ -297,14 +297,9 @@ func (mb *member) running() (*shard.Shard, error) {
 	return s, nil
 }
 
-// deliver implements peers.
-func (g *Graph) deliver(to uint32, cmd []byte) (*shard.Proposal, error) {
-	return g.propose(to, cmd)
-}
-
 // propose implements peers.
-func (g *Graph) propose(own uint32, cmd []byte) (*shard.Proposal, error) {
-	s, err := g.shards[own].running()
+func (g *Graph) propose(to uint32, cmd []byte) (*shard.Proposal, error) {
+	s, err := g.shards[to].running()
 	if err != nil {
 		return nil, err
 	}

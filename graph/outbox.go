@@ -28,12 +28,10 @@ type outbox struct {
 	done    sync.WaitGroup
 }
 
-// peers reach the shards of the store. Both calls propose without waiting.
+// peers reach the shards of the store.
 type peers interface {
-	// deliver hands a deliver command to the leader of shard to.
-	deliver(to uint32, cmd []byte) (*shard.Proposal, error)
-	// propose hands a command to the shard's own log.
-	propose(own uint32, cmd []byte) (*shard.Proposal, error)
+	// propose hands a command to the leader of a shard, without waiting.
+	propose(to uint32, cmd []byte) (*shard.Proposal, error)
 }
 
 // Bounds of a stream.
@@ -258,7 +256,7 @@ func (s *sender) sendMore(ctx context.Context, sent uint64, out []flying) (uint6
 			break
 		}
 		d := delivery{from: s.o.m.cfg.ID, epoch: s.epoch, after: sent, version: version, rows: rows}
-		p, err := s.o.peers.deliver(s.to, d.encode())
+		p, err := s.o.peers.propose(s.to, d.encode())
 		if err != nil {
 			return sent, out, err
 		}
