@@ -80,6 +80,7 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.MaxHeaderListSize(16<<10),
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.WaitForHandlers(true),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.UnaryInterceptor(s.calls.unary),
 		grpc.StreamInterceptor(s.calls.stream),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
@@ -139,6 +140,10 @@ func (s *Server) Readiness() error {
 	}
 	return a.Backend.Ready()
 }
+
+// streamWorkers are goroutines that serve calls one after the other, with stacks
+// that have grown already. With more calls at once, gRPC starts others.
+const streamWorkers = 128
 
 // readyInterval is the time between two looks at the shards.
 const readyInterval = 50 * time.Millisecond
