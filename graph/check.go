@@ -36,7 +36,7 @@ const maxFindings = 1000
 // are the sums they stand for. It runs beside reads and writes: what looks
 // wrong is looked at again until it stands still.
 func (g *Graph) Check(ctx context.Context, progress func(CheckProgress)) (CheckReport, error) {
-	c := &checker{shards: g.shards, owner: &g.owner, progress: progress, settle: g.settle}
+	c := &checker{shards: g.replicas(), owner: &g.owner, progress: progress, settle: g.settle}
 	return c.run(ctx)
 }
 
@@ -49,10 +49,10 @@ func CheckStore(ctx context.Context, store kv.Store, shards int, progress func(C
 	g := &Graph{cfg: Config{Shards: shards, Store: store, Lists: edgelist.DefaultOptions()}, cache: newPageCache(64 << 20)}
 	g.assignSlots()
 	defer g.closeMachines()
-	if err := g.openShards(); err != nil {
+	if err := g.openReplicas(); err != nil {
 		return CheckReport{}, err
 	}
-	c := &checker{shards: g.shards, owner: &g.owner, progress: progress}
+	c := &checker{shards: g.replicas(), owner: &g.owner, progress: progress}
 	if err := c.loadPending(); err != nil {
 		return CheckReport{}, err
 	}

@@ -151,7 +151,7 @@ func (g *Graph) settle(ctx context.Context, from, to uint8) error {
 	if from == to {
 		return nil
 	}
-	snd := g.shards[from].machine.outbox.sender(uint32(to))
+	snd := g.sender(from, to)
 	if snd == nil {
 		return nil
 	}

@@ -18,6 +18,19 @@ var ErrIDTooOld = errors.New("request_id is older than the window of 10 minutes,
 // repeated call within ten minutes applies once and gets the first answers.
 // An error means that nothing was changed.
 func (g *Graph) IncrBy(ctx context.Context, ins []Increment, requestID string) ([]IncrResult, string, error) {
+	ordinals := make([]uint32, len(ins))
+	for i := range ordinals {
+		ordinals[i] = uint32(i)
+	}
+	return g.IncrPart(ctx, ins, ordinals, requestID)
+}
+
+// IncrPart is a part of an IncrBy call that is spread over nodes: ordinals are the
+// places of the increments in the whole, by which a repeated call knows them.
+func (g *Graph) IncrPart(ctx context.Context, ins []Increment, ordinals []uint32, requestID string) ([]IncrResult, string, error) {
+	if len(ordinals) != len(ins) {
+		return nil, "", invalid("ordinals", "one for each increment", "%d for %d", len(ordinals), len(ins))
+	}
 	if err := g.checkIncrements(ins, requestID); err != nil {
 		return nil, "", err
 	}
@@ -28,22 +41,23 @@ func (g *Graph) IncrBy(ctx context.Context, ins []Increment, requestID string) (
 	}
 	results := make([]IncrResult, len(ins))
 	t := token{timeline: g.cfg.Timeline}
-	parts := g.splitIncrements(ins, requestID)
+	parts := g.splitIncrements(ins, ordinals, requestID)
 	for i := range parts {
 		p := &parts[i]
-		s, err := g.shards[p.shard].running()
+		s, err := g.running(p.shard)
 		if err == nil {
 			p.p, err = s.ProposeAsync(p.cmd.encode(), shard.Client)
 		}
-		p.err = err
+		p.err = g.moved(p.shard, err)
 	}
 	for i := range parts {
 		p := &parts[i]
 		var res any
 		if p.err == nil {
 			res, p.err = p.p.Wait(ctx)
+			p.err = g.moved(p.shard, p.err)
 		}
-		for j, o := range p.cmd.ordinals {
+		for j, o := range p.pick {
 			if p.err != nil {
 				results[o] = IncrResult{Err: p.err}
 				continue
@@ -58,12 +72,13 @@ func (g *Graph) IncrBy(ctx context.Context, ins []Increment, requestID string) (
 
 type incrementPart struct {
 	shard uint8
+	pick  []int // indexes of its increments
 	cmd   increments
 	p     *shard.Proposal
 	err   error
 }
 
-func (g *Graph) splitIncrements(ins []Increment, requestID string) []incrementPart {
+func (g *Graph) splitIncrements(ins []Increment, ordinals []uint32, requestID string) []incrementPart {
 	var parts []incrementPart
 	index := [MaxShards]int{}
 	for i := range ins {
@@ -72,9 +87,10 @@ func (g *Graph) splitIncrements(ins []Increment, requestID string) []incrementPa
 			parts = append(parts, incrementPart{shard: own, cmd: increments{requestID: requestID}})
 			index[own] = len(parts)
 		}
-		c := &parts[index[own]-1].cmd
-		c.items = append(c.items, ins[i])
-		c.ordinals = append(c.ordinals, uint32(i))
+		p := &parts[index[own]-1]
+		p.pick = append(p.pick, i)
+		p.cmd.items = append(p.cmd.items, ins[i])
+		p.cmd.ordinals = append(p.cmd.ordinals, ordinals[i])
 	}
 	return parts
 }
@@ -164,7 +180,7 @@ func (r *reading) counter(ctx context.Context, c CounterRef) (CounterValue, erro
 		if err != nil || val.ExpireAt == 0 || val.ExpireAt > r.g.now() || tries == 2 {
 			return val, err
 		}
-		s, err := r.g.member(c.Slot()).running()
+		s, err := r.g.running(r.g.owner[c.Slot()])
 		if err != nil {
 			return CounterValue{}, err
 		}
@@ -236,11 +252,13 @@ func (g *Graph) counterCommand(ctx context.Context, c *CounterRef, deleting bool
 			return nil, err
 		}
 	}
-	s, err := g.member(c.Slot()).running()
+	id := g.owner[c.Slot()]
+	s, err := g.running(id)
 	if err != nil {
-		return nil, err
+		return nil, g.moved(id, err)
 	}
-	return s.Propose(ctx, cmd)
+	res, err := s.Propose(ctx, cmd)
+	return res, g.moved(id, err)
 }
 
 func (g *Graph) counterToken(c *CounterRef) string {

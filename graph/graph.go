@@ -15,14 +15,19 @@ import (
 	"github.com/lianadb/liana/kv/shard"
 )
 
-// Graph is the store of edges and counters: it routes calls to the shards of
-// their vertices. All methods may be called concurrently.
+// Graph is the store of edges and counters on one node: it routes calls to the
+// replicas of the shards of their vertices. A call that needs a shard which this
+// node does not lead, or has no replica of, fails with shard.ErrNotLeader: see
+// Router. All methods may be called concurrently.
 type Graph struct {
 	cfg    Config
 	cache  *pageCache
 	schema atomic.Pointer[Schema]
-	shards []*member
-	owner  [NumSlots]uint8
+	// members are this node's replicas by shard; nil where it has none. starting
+	// guards changes to them.
+	members  [MaxShards]atomic.Pointer[member]
+	starting sync.Mutex
+	owner    [NumSlots]uint8 // shard of each slot
 
 	lastStamp atomic.Int64 // last time given to an edge that came without one
 	ready     atomic.Bool
@@ -30,7 +35,7 @@ type Graph struct {
 	done      sync.WaitGroup
 }
 
-// MaxShards is the largest number of shards of a node.
+// MaxShards is the largest number of shards.
 const MaxShards = 64
 
 // member is one shard: its Raft group and its state machine.
@@ -44,9 +49,14 @@ type member struct {
 type Config struct {
 	Node  *shard.Node
 	Store kv.Store // the state of all shards
-	// Shards is the number of shards, 1 to MaxShards. It is fixed for a data
-	// directory. Default 4.
+	// Shards is the number of shards of the store, 1 to MaxShards. It is fixed for a
+	// data directory. Default 4.
 	Shards int
+	// Replicas are the shards that Open starts on this node; nil: all of them. Others
+	// are added by StartReplica.
+	Replicas []uint32
+	// Remote reaches the shards that other nodes lead. nil: there are none.
+	Remote Remote
 	// Schema is put into force where it extends the stored one. nil keeps the
 	// stored one, or begins with DefaultSchema.
 	Schema *Schema
@@ -106,6 +116,13 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.Lists.Validate()
 }
 
+// Remote reaches shards that other nodes lead.
+type Remote interface {
+	// Deliver has the leader of a shard apply a delivery (see Graph.Deliver), and
+	// returns its answer. An error tells nothing of whether it was applied.
+	Deliver(ctx context.Context, to uint32, delivery []byte) ([]byte, error)
+}
+
 // Open opens the shards and begins to lead them. Reads and writes are answered
 // once Ready returns nil.
 func Open(cfg Config) (*Graph, error) {
@@ -115,7 +132,7 @@ func Open(cfg Config) (*Graph, error) {
 	}
 	g := &Graph{cfg: cfg, cache: newPageCache(cfg.CacheBytes)}
 	g.assignSlots()
-	if err := g.openShards(); err != nil {
+	if err := g.openReplicas(); err != nil {
 		g.closeMachines()
 		return nil, err
 	}
@@ -125,15 +142,13 @@ func Open(cfg Config) (*Graph, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	g.stop = cancel
-	for i, mb := range g.shards {
-		s, err := cfg.Node.StartShard(shard.ShardConfig{ID: uint32(i), Machine: mb.machine})
-		if err != nil {
+	for _, mb := range g.replicas() {
+		if err := g.startGroup(mb, false); err != nil {
 			g.Close()
-			return nil, fmt.Errorf("graph: %w", err)
+			return nil, err
 		}
-		mb.group.Store(s)
 	}
-	g.done.Go(func() { g.prepare(ctx) })
+	g.done.Go(func() { g.tend(ctx) })
 	g.done.Go(func() { g.expire(ctx) })
 	return g, nil
 }
@@ -145,32 +160,117 @@ func (g *Graph) assignSlots() {
 	}
 }
 
-func (g *Graph) openShards() error {
-	n := g.cfg.Shards
-	for i := range n {
-		mb := &member{
-			first: Slot((i*NumSlots + n - 1) / n),
-			last:  Slot(((i+1)*NumSlots+n-1)/n - 1),
+func (g *Graph) openReplicas() error {
+	ids := g.cfg.Replicas
+	if ids == nil {
+		for id := range g.cfg.Shards {
+			ids = append(ids, uint32(id))
 		}
-		var err error
-		mb.machine, err = openMachine(MachineConfig{
-			ID: uint32(i), First: mb.first, Last: mb.last,
-			Owner: func(s Slot) uint32 { return uint32(g.owner[s]) },
-			Store: g.cfg.Store, Lists: g.cfg.Lists, Retain: g.cfg.Retain,
-		}, g.cache)
-		if err != nil {
+	}
+	for _, id := range ids {
+		if err := g.openMember(id); err != nil {
 			return err
 		}
-		mb.machine.outbox.peers = g
-		g.shards = append(g.shards, mb)
 	}
 	return nil
+}
+
+// openMember opens the machine of this node's replica of a shard.
+func (g *Graph) openMember(id uint32) error {
+	n := uint32(g.cfg.Shards)
+	if id >= n {
+		return fmt.Errorf("graph: shard %d of %d", id, n)
+	}
+	mb := &member{
+		first: Slot((id*NumSlots + n - 1) / n),
+		last:  Slot(((id+1)*NumSlots+n-1)/n - 1),
+	}
+	var err error
+	mb.machine, err = openMachine(MachineConfig{
+		ID: id, First: mb.first, Last: mb.last,
+		Owner: func(s Slot) uint32 { return uint32(g.owner[s]) },
+		Store: g.cfg.Store, Lists: g.cfg.Lists, Retain: g.cfg.Retain,
+	}, g.cache)
+	if err != nil {
+		return err
+	}
+	mb.machine.outbox.peers = g
+	g.members[id].Store(mb)
+	return nil
+}
+
+func (g *Graph) startGroup(mb *member, join bool) error {
+	s, err := g.cfg.Node.StartShard(shard.ShardConfig{ID: mb.machine.cfg.ID, Machine: mb.machine, Join: join})
+	if err != nil {
+		return fmt.Errorf("graph: %w", err)
+	}
+	mb.group.Store(s)
+	return nil
+}
+
+// StartReplica starts this node's replica of a shard. One that joins waits empty for
+// the leader to add it; one that does not is a replica from before, or founds the
+// shard. It does nothing where the replica runs already.
+func (g *Graph) StartReplica(id uint32, join bool) error {
+	g.starting.Lock()
+	defer g.starting.Unlock()
+	if id >= MaxShards {
+		return fmt.Errorf("graph: shard %d of %d", id, g.cfg.Shards)
+	}
+	if g.members[id].Load() != nil {
+		return nil
+	}
+	if err := g.openMember(id); err != nil {
+		return err
+	}
+	mb := g.members[id].Load()
+	if err := g.startGroup(mb, join); err != nil {
+		g.members[id].Store(nil)
+		mb.machine.Close()
+		return err
+	}
+	return nil
+}
+
+// StopReplica stops this node's replica of a shard; its data stays. Calls under way
+// end with an error.
+func (g *Graph) StopReplica(id uint32) error {
+	g.starting.Lock()
+	defer g.starting.Unlock()
+	if id >= MaxShards {
+		return nil
+	}
+	mb := g.members[id].Swap(nil)
+	if mb == nil {
+		return nil
+	}
+	err := mb.close()
+	mb.machine.Close()
+	return err
+}
+
+func (mb *member) close() error {
+	if s := mb.group.Load(); s != nil {
+		return s.Close()
+	}
+	return nil
+}
+
+// replicas returns this node's replicas, by shard.
+func (g *Graph) replicas() []*member {
+	var out []*member
+	for i := range g.members {
+		if mb := g.members[i].Load(); mb != nil {
+			out = append(out, mb)
+		}
+	}
+	return out
 }
 
 // resolveSchema chooses the schema to put into force.
 func (g *Graph) resolveSchema() error {
 	var stored *Schema
-	for _, mb := range g.shards {
+	for _, mb := range g.replicas() {
 		if s := mb.machine.schema; s != nil {
 			if mb.machine.timeline != g.cfg.Timeline {
 				return fmt.Errorf("graph: shard %d belongs to another timeline; the data directory is put together from several", mb.machine.cfg.ID)
@@ -204,35 +304,52 @@ func (g *Graph) resolveSchema() error {
 	return nil
 }
 
-// prepare puts the schema into force on each shard, then the graph is ready.
-func (g *Graph) prepare(ctx context.Context) {
-	for _, mb := range g.shards {
-		cmd := encodeInit(g.cfg.Timeline, g.schema.Load())
-		for delay := 5 * time.Millisecond; ; delay = min(2*delay, 200*time.Millisecond) {
-			if s := mb.group.Load(); s != nil {
-				v, err := mb.machine.acquire()
-				if err != nil {
-					return
-				}
-				known := v.schema != nil && v.schema.Version >= g.schema.Load().Version
-				v.release()
-				if known {
-					if s.Confirm(ctx) == nil {
-						break
-					}
-				} else if _, err = s.Propose(ctx, cmd); err == nil {
-					break
-				}
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(delay):
-			}
+// Pauses between looks at the shards: while some do not serve yet, and after.
+const (
+	tendFirst = 5 * time.Millisecond
+	tendLast  = 200 * time.Millisecond
+)
+
+// tend puts the schema into force on each shard that this node leads, now and
+// whenever it begins to lead one. The graph is ready when all replicas have it.
+func (g *Graph) tend(ctx context.Context) {
+	delay := tendFirst
+	for {
+		all := true
+		for _, mb := range g.replicas() {
+			all = g.putSchema(ctx, mb) && all
 		}
+		if all && !g.ready.Swap(true) {
+			g.cfg.Logger.Info("shards serve", "shards", len(g.replicas()), "schema_version", g.schema.Load().Version)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay):
+		}
+		delay = min(2*delay, tendLast)
 	}
-	g.ready.Store(true)
-	g.cfg.Logger.Info("shards serve", "shards", len(g.shards), "schema_version", g.schema.Load().Version)
+}
+
+// putSchema brings a shard to the schema in force, where this node leads it, and
+// reports whether the replica serves.
+func (g *Graph) putSchema(ctx context.Context, mb *member) bool {
+	s := mb.group.Load()
+	v, err := mb.machine.acquire()
+	if s == nil || err != nil {
+		return false
+	}
+	version := uint64(0)
+	if v.schema != nil {
+		version = v.schema.Version
+	}
+	v.release()
+	if version >= g.schema.Load().Version {
+		leader, _ := s.Leader()
+		return leader != "" && (leader != g.cfg.Node.ID() || mb.machine.leads.Load())
+	}
+	_, err = s.Propose(ctx, encodeInit(g.cfg.Timeline, g.schema.Load()))
+	return err == nil
 }
 
 // expire gives shards with counters to expire a chance to remove them, once a second.
@@ -246,7 +363,7 @@ func (g *Graph) expire(ctx context.Context) {
 		case <-tick.C:
 		}
 		now := g.now()
-		for _, mb := range g.shards {
+		for _, mb := range g.replicas() {
 			v, err := mb.machine.acquire()
 			if err != nil {
 				continue
@@ -266,17 +383,15 @@ func (g *Graph) Close() {
 	if g.stop != nil {
 		g.stop()
 	}
-	for _, mb := range g.shards {
-		if s := mb.group.Load(); s != nil {
-			s.Close()
-		}
+	for _, mb := range g.replicas() {
+		_ = mb.close() // what it could not answer has an unknown outcome already
 	}
 	g.done.Wait()
 	g.closeMachines()
 }
 
 func (g *Graph) closeMachines() {
-	for _, mb := range g.shards {
+	for _, mb := range g.replicas() {
 		mb.machine.Close()
 	}
 }
@@ -286,24 +401,79 @@ func (g *Graph) Schema() *Schema { return g.schema.Load() }
 
 func (g *Graph) now() int64 { return g.cfg.Now().UnixMicro() }
 
-func (g *Graph) member(s Slot) *member { return g.shards[g.owner[s]] }
+// member returns this node's replica of a shard.
+func (g *Graph) member(id uint8) (*member, error) {
+	if mb := g.members[id].Load(); mb != nil {
+		return mb, nil
+	}
+	return nil, fmt.Errorf("shard %d has no replica on this node: %w", id, shard.ErrNotLeader)
+}
 
-// running returns the Raft group of a shard.
+// follows reports whether this node has a replica of a shard that serves and has
+// heard of its leader within the given time.
+func (g *Graph) follows(id uint8, within time.Duration) bool {
+	mb := g.members[id].Load()
+	if mb == nil {
+		return false
+	}
+	s := mb.group.Load()
+	if s == nil || s.Fault() != nil {
+		return false
+	}
+	leader, heard := s.Leader()
+	v := mb.machine.view.Load()
+	return leader != "" && heard <= within && v != nil && v.schema != nil
+}
+
+// leaderOf returns the node that leads a shard, "" where this node does not know.
+func (g *Graph) leaderOf(id uint8) string {
+	if mb := g.members[id].Load(); mb != nil {
+		if s := mb.group.Load(); s != nil {
+			leader, _ := s.Leader()
+			return leader
+		}
+	}
+	return ""
+}
+
+// moved adds to an error that this node does not lead a shard who does.
+func (g *Graph) moved(id uint8, err error) error {
+	var told *MovedError
+	if err == nil || !errors.Is(err, shard.ErrNotLeader) || errors.As(err, &told) {
+		return err
+	}
+	leader := g.leaderOf(id)
+	if leader == g.cfg.Node.ID() {
+		leader = "" // its term is not open yet
+	}
+	return fmt.Errorf("%w: %w", &MovedError{Shard: uint32(id), Leader: leader}, err)
+}
+
+// running returns the Raft group of a shard on this node.
+func (g *Graph) running(id uint8) (*shard.Shard, error) {
+	mb, err := g.member(id)
+	if err != nil {
+		return nil, err
+	}
+	return mb.running()
+}
+
+// Group returns the Raft group of this node's replica of a shard, for changes of its
+// members.
+func (g *Graph) Group(id uint32) (*shard.Shard, error) {
+	if id >= MaxShards {
+		return nil, fmt.Errorf("shard %d: %w", id, shard.ErrNotLeader)
+	}
+	s, err := g.running(uint8(id))
+	return s, g.moved(uint8(id), err)
+}
+
 func (mb *member) running() (*shard.Shard, error) {
 	s := mb.group.Load()
 	if s == nil {
 		return nil, fmt.Errorf("shard %d is starting: %w", mb.machine.cfg.ID, shard.ErrNotLeader)
 	}
 	return s, nil
-}
-
-// propose implements peers.
-func (g *Graph) propose(to uint32, cmd []byte) (*shard.Proposal, error) {
-	s, err := g.shards[to].running()
-	if err != nil {
-		return nil, err
-	}
-	return s.ProposeAsync(cmd, shard.System)
 }
 
 // ShardStatus is the state of one shard.
@@ -317,10 +487,11 @@ type ShardStatus struct {
 	Raft                shard.Status
 }
 
-// Status returns the state of the shards.
+// Status returns the state of this node's replicas.
 func (g *Graph) Status() []ShardStatus {
-	out := make([]ShardStatus, 0, len(g.shards))
-	for _, mb := range g.shards {
+	replicas := g.replicas()
+	out := make([]ShardStatus, 0, len(replicas))
+	for _, mb := range replicas {
 		st := ShardStatus{ID: mb.machine.cfg.ID, FirstSlot: uint16(mb.first), LastSlot: uint16(mb.last)}
 		if s := mb.group.Load(); s != nil {
 			st.Raft = s.Status()
@@ -342,7 +513,12 @@ func (g *Graph) Status() []ShardStatus {
 	return out
 }
 
-// Ready returns nil when every shard serves.
+// serves reports whether the replica leads, or knows who does.
+func (st *ShardStatus) serves() bool {
+	return st.Leader || st.Raft.Leader != "" && st.Raft.Leader != st.Raft.Replica
+}
+
+// Ready returns nil when every replica of this node serves: it leads or knows who does.
 func (g *Graph) Ready() error {
 	if !g.ready.Load() {
 		return errors.New("shards are starting")
@@ -351,7 +527,7 @@ func (g *Graph) Ready() error {
 		if st.Fault != "" {
 			return fmt.Errorf("shard %d: %s", st.ID, st.Fault)
 		}
-		if !st.Leader {
+		if !st.serves() {
 			return fmt.Errorf("shard %d has no leader", st.ID)
 		}
 	}

@@ -56,7 +56,7 @@ type Machine struct {
 	moved    notifier        // a view was published
 	fault    atomic.Pointer[error]
 
-	leading bool
+	leads   atomic.Bool // as the last Lead said
 	outbox  *outbox
 	blind   blind
 	scratch edgelist.Scratch
@@ -382,7 +382,7 @@ func (m *Machine) publishView() error {
 
 // Lead implements shard.Machine.
 func (m *Machine) Lead(leading bool) {
-	m.leading = leading
+	m.leads.Store(leading)
 	m.outbox.lead(leading)
 }
 

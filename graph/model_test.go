@@ -241,8 +241,8 @@ func settleAll(t *testing.T, w *world) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	for range 2 { // deliveries give rise to others once
-		for from := range w.g.shards {
-			for to := range w.g.shards {
+		for from := range w.g.cfg.Shards {
+			for to := range w.g.cfg.Shards {
 				must(t, w.g.settle(ctx, uint8(from), uint8(to)))
 			}
 		}

@@ -30,15 +30,25 @@ type outbox struct {
 
 // peers reach the shards of the store.
 type peers interface {
-	// propose hands a command to the leader of a shard, without waiting.
-	propose(to uint32, cmd []byte) (*shard.Proposal, error)
+	// deliver hands a delivery to the leader of a shard, without waiting. far: it
+	// is another node.
+	deliver(ctx context.Context, to uint32, cmd []byte) (d onTheWay, far bool, err error)
+	// propose hands a command to the own shard, without waiting.
+	propose(own uint32, cmd []byte) error
+}
+
+// onTheWay is a delivery that was handed over. Result is called after Done, and
+// returns a deliverResult.
+type onTheWay interface {
+	Done() <-chan struct{}
+	Result() (any, error)
 }
 
 // Bounds of a stream.
 const (
 	outboxMemory   = 1 << 20                // bytes of rows kept beside the store
 	deliveryBytes  = 256 << 10              // of rows in one deliver command
-	deliveryFlying = 4                      // deliver commands of a stream at once
+	deliveryFlying = 4                      // deliver commands of a stream at once, within a node
 	trimEvery      = time.Second            // between trims
 	resendFirst    = 5 * time.Millisecond   // after a failed delivery, doubling
 	resendLast     = 500 * time.Millisecond // up to this
@@ -185,8 +195,9 @@ func (s *sender) push(last uint64, row []byte) {
 
 // flying is a deliver command that waits for its answer.
 type flying struct {
-	p    *shard.Proposal
+	onTheWay
 	last uint64
+	far  bool
 }
 
 func (s *sender) run(ctx context.Context) {
@@ -200,7 +211,7 @@ func (s *sender) run(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-out[0].p.Done():
+			case <-out[0].Done():
 				if err = s.answered(out[0]); err == nil {
 					out, backoff = out[1:], resendFirst
 				}
@@ -246,8 +257,10 @@ func (s *sender) rewind() uint64 {
 }
 
 // sendMore sends rows after sent while there are some and few enough are flying.
+// To another node one flies alone: two could overtake each other on the way, and
+// the second be refused.
 func (s *sender) sendMore(ctx context.Context, sent uint64, out []flying) (uint64, []flying, error) {
-	for len(out) < deliveryFlying && ctx.Err() == nil {
+	for len(out) < deliveryFlying && (len(out) == 0 || !out[0].far) && ctx.Err() == nil {
 		rows, last, version, err := s.take(sent)
 		if err != nil {
 			return sent, out, err
@@ -256,12 +269,12 @@ func (s *sender) sendMore(ctx context.Context, sent uint64, out []flying) (uint6
 			break
 		}
 		d := delivery{from: s.o.m.cfg.ID, epoch: s.epoch, after: sent, version: version, rows: rows}
-		p, err := s.o.peers.propose(s.to, d.encode())
+		p, far, err := s.o.peers.deliver(ctx, s.to, d.encode())
 		if err != nil {
 			return sent, out, err
 		}
 		sent = last
-		out = append(out, flying{p, last})
+		out = append(out, flying{p, last, far})
 	}
 	return sent, out, nil
 }
@@ -321,7 +334,7 @@ func (v *view) outboxRows(to uint32, after, upTo uint64) (rows [][]byte, last ui
 
 // answered takes the answer to a delivery.
 func (s *sender) answered(f flying) error {
-	res, err := f.p.Result()
+	res, err := f.Result()
 	if err != nil {
 		return err
 	}
@@ -364,7 +377,7 @@ func (s *sender) trim() {
 	if acked <= s.trimmed {
 		return
 	}
-	if _, err := s.o.peers.propose(s.o.m.cfg.ID, trim{to: s.to, epoch: s.epoch, pos: acked}.encode()); err == nil {
+	if err := s.o.peers.propose(s.o.m.cfg.ID, trim{to: s.to, epoch: s.epoch, pos: acked}.encode()); err == nil {
 		s.trimmed = acked
 	}
 }

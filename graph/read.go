@@ -48,24 +48,26 @@ func (r *reading) close() {
 // shard share a view; it is taken anew only where a later slot needs more.
 func (r *reading) at(ctx context.Context, slot Slot) (*view, error) {
 	i := r.g.owner[slot]
-	mb := r.g.shards[i]
+	mb, err := r.g.member(i)
+	if err != nil {
+		return nil, err
+	}
 	v := r.views[i]
 	if v == nil && r.level == Linearizable {
 		if err := mb.confirm(ctx); err != nil {
-			return nil, err
+			return nil, r.g.moved(i, err)
 		}
 	}
 	fresh, others := r.needs(mb, slot)
 	if others && r.level != Linearizable {
 		if err := mb.confirm(ctx); err != nil {
-			return nil, err
+			return nil, r.g.moved(i, err)
 		}
 		r.drop(i)
 		v = nil
 	}
 	if v == nil || v.position < fresh.pos {
 		r.drop(i)
-		var err error
 		if v, err = mb.machine.acquireAt(ctx, r.g.cfg.FreshWait, fresh); err != nil {
 			return nil, err
 		}
@@ -126,6 +128,11 @@ func (r *reading) list(ctx context.Context, l ListKey) (*edgelist.List, error) {
 		return nil, err
 	}
 	return v.list(l)
+}
+
+// faultOf is Machine.faultOf of the shard that was read.
+func (r *reading) faultOf(err error, l ListKey) error {
+	return r.views[r.g.owner[SlotOf(l.Vertex)]].m.faultOf(err, l)
 }
 
 // HasEdges tells for each destination whether its edge exists. srcs holds one
@@ -198,7 +205,7 @@ func (h *hasReader) has(ctx context.Context, src, dst uint64) (bool, error) {
 	ok, err := h.list.Has(dst)
 	if err != nil {
 		l := h.def.fact(src)
-		return false, h.r.g.member(SlotOf(l.Vertex)).machine.faultOf(err, l)
+		return false, h.r.faultOf(err, l)
 	}
 	return ok, nil
 }
@@ -231,7 +238,7 @@ func (g *Graph) GetEdge(ctx context.Context, ro ReadOptions, t EdgeType, src, ds
 	}
 	e, ok, err := list.Get(dst)
 	if err != nil {
-		return edgelist.Edge{}, "", g.member(SlotOf(l.Vertex)).machine.faultOf(err, l)
+		return edgelist.Edge{}, "", r.faultOf(err, l)
 	}
 	if !ok {
 		return edgelist.Edge{}, "", ErrNoEdge
@@ -265,7 +272,7 @@ func (g *Graph) CountEdges(ctx context.Context, ro ReadOptions, lists []ListKey,
 		if w.IsAll() {
 			counts[i] = list.Count()
 		} else if counts[i], err = list.CountWindow(w.Since, w.Until); err != nil {
-			return "", g.member(SlotOf(l.Vertex)).machine.faultOf(err, l)
+			return "", r.faultOf(err, l)
 		}
 	}
 	return r.out.encode(), nil
@@ -300,7 +307,7 @@ func (g *Graph) ListEdges(ctx context.Context, ro ReadOptions, q ListQuery) (Lis
 	}
 	page, more, err := readEdges(list, &q, from)
 	if err != nil {
-		return ListPage{}, g.member(SlotOf(q.List.Vertex)).machine.faultOf(err, q.List)
+		return ListPage{}, r.faultOf(err, q.List)
 	}
 	page.Token = r.out.encode()
 	if more {

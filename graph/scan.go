@@ -106,7 +106,7 @@ func (g *Graph) Export(ctx context.Context, t EdgeType, do func([]ExportedEdge) 
 		}
 	}
 	x := exporter{t: t, do: do}
-	for _, mb := range g.shards {
+	for _, mb := range g.replicas() {
 		v, err := mb.machine.acquire()
 		if err != nil {
 			return err

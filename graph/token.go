@@ -3,6 +3,7 @@ package graph
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 )
 
@@ -74,6 +75,35 @@ func (t *token) position(slot Slot) uint64 {
 		}
 	}
 	return 0
+}
+
+// mergeTokens returns the token of all that the holders of tokens have seen. Those of
+// another timeline are an error.
+func mergeTokens(timeline uint64, texts []string) (string, error) {
+	if len(texts) == 1 {
+		return texts[0], nil
+	}
+	out := token{timeline: timeline}
+	for _, text := range texts {
+		t, err := parseToken(text)
+		if err != nil {
+			return "", fmt.Errorf("answer of a node: %w", err)
+		}
+		if t == nil {
+			continue
+		}
+		if t.timeline != timeline {
+			return "", ErrOldTimeline
+		}
+		out.others = out.others || t.others
+		for _, s := range t.seen {
+			out.see(s.slot, s.pos)
+		}
+		for _, p := range t.pending {
+			out.await(p)
+		}
+	}
+	return out.encode(), nil
 }
 
 func (t *token) encode() string {

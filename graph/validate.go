@@ -22,6 +22,21 @@ func checkTime(field string, t, now int64) error {
 	return nil
 }
 
+// normalizeAll checks the mutations of a call.
+func (g *Graph) normalizeAll(s *Schema, ms []Mutation) error {
+	if err := checkBatch("mutations", len(ms)); err != nil {
+		return err
+	}
+	now := g.now()
+	for i := range ms {
+		field := func(name string) string { return fmt.Sprintf("mutations[%d].%s", i, name) }
+		if err := g.normalize(s, field, &ms[i], now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // normalize checks a mutation and turns an edge of a symmetric type so that its
 // fact lies at the smaller id. field is the path of the mutation in the request.
 func (g *Graph) normalize(s *Schema, field func(string) string, m *Mutation, now int64) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lianadb/liana/kv/shard"
 )
@@ -21,20 +22,11 @@ const commandBytes = 512 << 10
 // its token covers both ends (CACHE.md T1, T2).
 func (g *Graph) Mutate(ctx context.Context, ms []Mutation, wait Wait) ([]MutationResult, string, error) {
 	s := g.Schema()
-	if err := checkBatch("mutations", len(ms)); err != nil {
+	if err := g.normalizeAll(s, ms); err != nil {
 		return nil, "", err
 	}
-	now := g.now()
-	deleting := true
-	for i := range ms {
-		field := func(name string) string { return fmt.Sprintf("mutations[%d].%s", i, name) }
-		if err := g.normalize(s, field, &ms[i], now); err != nil {
-			return nil, "", err
-		}
-		deleting = deleting && ms[i].Op == OpDelete
-	}
 	w := newWrite(g, s, ms, wait)
-	if err := g.admit(deleting, w); err != nil {
+	if err := g.admit(w); err != nil {
 		return nil, "", err
 	}
 	w.propose()
@@ -90,8 +82,9 @@ func newWrite(g *Graph, s *Schema, ms []Mutation, wait Wait) *write {
 }
 
 // admit refuses a write before anything of it is proposed (RULES B2).
-func (g *Graph) admit(deleting bool, w *write) error {
+func (g *Graph) admit(w *write) error {
 	if g.cfg.Admit != nil {
+		deleting := !slices.ContainsFunc(w.ms, func(m Mutation) bool { return m.Op != OpDelete })
 		if err := g.cfg.Admit(deleting); err != nil {
 			return err
 		}
@@ -103,7 +96,7 @@ func (g *Graph) admit(deleting bool, w *write) error {
 			continue
 		}
 		asked[from][to] = true
-		snd := g.shards[from].machine.outbox.sender(uint32(to))
+		snd := g.sender(from, to)
 		if snd == nil {
 			continue
 		}
@@ -118,11 +111,11 @@ func (g *Graph) admit(deleting bool, w *write) error {
 func (w *write) propose() {
 	for i := range w.parts {
 		p := &w.parts[i]
-		s, err := w.g.shards[p.shard].running()
+		s, err := w.g.running(p.shard)
 		if err == nil {
 			p.p, err = s.ProposeAsync(encodeMutate(w.ms, p.pick), shard.Client)
 		}
-		p.err = err
+		p.err = w.g.moved(p.shard, err)
 	}
 }
 
@@ -133,6 +126,7 @@ func (w *write) collect(ctx context.Context) {
 		var res any
 		if p.err == nil {
 			res, p.err = p.p.Wait(ctx)
+			p.err = w.g.moved(p.shard, p.err)
 		}
 		if p.err != nil {
 			out := Failed
@@ -170,7 +164,7 @@ func (w *write) answered(p *part, res *mutateResult) {
 // retry of one whose inverse is still on its way (RULES B4).
 func (w *write) awaitInverses(ctx context.Context) {
 	for k, pos := range w.waits {
-		snd := w.g.shards[k[0]].machine.outbox.sender(uint32(k[1]))
+		snd := w.g.sender(k[0], k[1])
 		err := fmt.Errorf("shard %d does not lead: %w", k[0], ErrInverseLate)
 		if snd != nil {
 			err = snd.await(ctx, pos)
@@ -203,7 +197,7 @@ func (w *write) token() string {
 		src := SlotOf(def.fact(w.ms[i].Src).Vertex)
 		dst := SlotOf(def.inverse(w.ms[i].Dst).Vertex)
 		t.see(src, w.g.lastChange(src))
-		if w.from[i] == w.to[i] || w.wait == WaitBoth && r.Outcome != InversePending {
+		if w.from[i] == w.to[i] || w.wait == WaitBoth && r.Outcome != InversePending && w.g.leads(w.to[i]) {
 			t.see(dst, w.g.lastChange(dst))
 		} else if pos := w.waits[[2]uint8{w.from[i], w.to[i]}]; pos > 0 {
 			t.await(pendingInverse{src: src, pos: pos, dst: dst})
@@ -212,8 +206,28 @@ func (w *write) token() string {
 	return t.encode()
 }
 
+// sender returns the outgoing end of a stream, nil where nothing was sent on it or
+// this node does not lead the sending shard.
+func (g *Graph) sender(from, to uint8) *sender {
+	mb := g.members[from].Load()
+	if mb == nil {
+		return nil
+	}
+	return mb.machine.outbox.sender(uint32(to))
+}
+
+// leads reports whether this node leads a shard, so that it shows all that was
+// acknowledged.
+func (g *Graph) leads(id uint8) bool {
+	mb := g.members[id].Load()
+	return mb != nil && mb.machine.leads.Load()
+}
+
 // lastChange is the position of the last change of a slot that is visible here.
 func (g *Graph) lastChange(s Slot) uint64 {
-	mb := g.member(s)
+	mb := g.members[g.owner[s]].Load()
+	if mb == nil {
+		return 0
+	}
 	return mb.machine.last[s-mb.first].Load()
 }

@@ -34,6 +34,8 @@ var errorRows = map[string]struct {
 	"graph.ErrBacklogged":        {graph.ErrBacklogged, codes.Unavailable, "BACKLOGGED", true},
 	"graph.ErrOldTimeline":       {graph.ErrOldTimeline, codes.FailedPrecondition, "OLD_TIMELINE", false},
 	"graph.ErrTooFresh":          {graph.ErrTooFresh, codes.Unavailable, "NOT_FRESH", true},
+	"graph.ErrUnreachable":       {graph.ErrUnreachable, codes.Unavailable, "UNREACHABLE", true},
+	"graph.ErrCut":               {graph.ErrCut, codes.Unavailable, "CONNECTION_LOST", true},
 	"graph.ErrNoEdge":            {graph.ErrNoEdge, codes.NotFound, "NO_EDGE", false},
 	"graph.ErrOverflow":          {graph.ErrOverflow, codes.OutOfRange, "OVERFLOW", false},
 	"graph.ErrDerived":           {graph.ErrDerived, codes.FailedPrecondition, "DERIVED_METRIC", false},

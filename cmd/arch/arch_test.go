@@ -38,6 +38,7 @@ var layers = []layer{
 	{"kv/datadir", []string{"kv"}},
 	{"graph", []string{"edgelist", "kv", "kv/shard", "kv/counter"}},
 	{"proto/liana/v1", nil},
+	{"proto/peer/v1", nil},
 	{"server", []string{"edgelist", "kv", "kv/shard", "kv/counter", "graph", "cache", "proto/..."}},
 	{"cmd/arch", nil},
 	{"cmd/lianad/...", []string{"..."}},

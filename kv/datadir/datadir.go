@@ -18,6 +18,8 @@ var (
 	ErrForeign = errors.New("not a data directory of Liana")
 	// ErrAbsent: a read-only open of a directory that does not exist or is empty.
 	ErrAbsent = errors.New("there is no data directory")
+	// ErrCluster: the directory belongs to another cluster than the one to join.
+	ErrCluster = errors.New("data directory belongs to another cluster")
 	// ErrShards: the directory was created with another number of shards.
 	ErrShards = errors.New("the number of shards is fixed when a data directory is created")
 )
@@ -37,6 +39,9 @@ type Options struct {
 	// Shards is the number of shards wanted, 1 to MaxShards; 0: DefaultShards in a
 	// new directory and in an existing one what it has.
 	Shards int
+	// Cluster is the cluster that a new directory joins; an existing one must be of
+	// it. nil: a new directory founds a cluster of its own.
+	Cluster *Identity
 	// ReadOnly opens an existing directory and changes nothing in it. Several
 	// processes may have it open so, and none for writing meanwhile.
 	ReadOnly bool
@@ -92,6 +97,21 @@ func open(path string, opts Options) (*Dir, error) {
 	return &Dir{path: path, id: id, lock: l}, nil
 }
 
+// Peek returns the identity of the data at path, and whether there is any yet. It
+// locks and changes nothing.
+func Peek(path string) (Identity, bool, error) {
+	found, err := look(path)
+	if err != nil || found != ours {
+		return Identity{}, false, explain(path, err)
+	}
+	b, err := os.ReadFile(filepath.Join(path, identityFile))
+	if err != nil {
+		return Identity{}, false, explain(path, err)
+	}
+	id, err := decodeIdentity(b)
+	return id, err == nil, explain(path, err)
+}
+
 func (o Options) validate() error {
 	if o.Shards < 0 || o.Shards > MaxShards {
 		return fmt.Errorf("shards is %d; 1 to %d are possible", o.Shards, MaxShards)
@@ -118,6 +138,9 @@ func settle(path string, opts Options) (Identity, error) {
 	id, err := decodeIdentity(b)
 	if err != nil {
 		return Identity{}, err
+	}
+	if c := opts.Cluster; c != nil && c.ClusterID != id.ClusterID {
+		return Identity{}, fmt.Errorf("%w: it is of cluster %s, asked to join %s", ErrCluster, id.ClusterID, c.ClusterID)
 	}
 	if opts.Shards != 0 && opts.Shards != id.Shards {
 		return Identity{}, fmt.Errorf("%w: it has %d, asked for were %d", ErrShards, id.Shards, opts.Shards)
@@ -168,6 +191,10 @@ func create(path string, opts Options) (Identity, error) {
 		shards = DefaultShards
 	}
 	id := newIdentity(shards, time.Now())
+	if c := opts.Cluster; c != nil {
+		id = *c
+		id.Created = time.Now().UTC().Truncate(time.Second)
+	}
 	b, err := id.encode()
 	if err != nil {
 		return Identity{}, err

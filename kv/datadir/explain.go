@@ -11,6 +11,9 @@ import (
 
 // explain adds the directory to an error of Open, and what can be done about it.
 func explain(path string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return fmt.Errorf("data directory %s: %w%s", path, err, advice(err))
 }
 

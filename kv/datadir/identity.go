@@ -63,6 +63,9 @@ func newIdentity(shards int, now time.Time) Identity {
 	}
 }
 
+// NewNodeID draws the id of a new node.
+func NewNodeID() string { return newUUID() }
+
 // newUUID is a random UUID (version 4).
 func newUUID() string {
 	var b [16]byte

@@ -31,6 +31,8 @@ type ShardConfig struct {
 	// Machine has loaded its state from the node's state store as it stands;
 	// the entries behind the applied row follow by Apply.
 	Machine Machine
+	// Join: this replica founds no group; it waits empty for a leader to add it.
+	Join bool
 }
 
 // Shard is this node's replica of one Raft group.
