@@ -36,6 +36,7 @@ var layers = []layer{
 	{"kv/shard", []string{"kv"}},
 	{"kv/counter", []string{"kv"}},
 	{"kv/datadir", []string{"kv"}},
+	{"kv/catalog", []string{"kv", "kv/shard"}},
 	{"graph", []string{"edgelist", "kv", "kv/shard", "kv/counter"}},
 	{"proto/liana/v1", nil},
 	{"proto/peer/v1", nil},
