@@ -36,8 +36,17 @@ func TestABoardTellsOfNewMaps(t *testing.T) {
 	if err := b.Post(next.Since(900)); err != nil || b.Map().Replication != 1 || len(b.Map().Shards) != 3 {
 		t.Error(err)
 	}
-	if err := b.Post(sample().Since(0)); err != nil || b.Map().Version != 901 {
-		t.Error("the board went back", err)
+	shown, newer := b.Map(), b.Newer(901)
+	for _, m := range []*Map{sample(), &next} {
+		b.show(m)
+		if err := b.Post(m.Since(0)); err != nil || b.Map() != shown {
+			t.Error("the board shows another map", err)
+		}
+	}
+	select {
+	case <-newer:
+		t.Error("the board told of a map that is not newer")
+	default:
 	}
 }
 
@@ -53,6 +62,12 @@ func TestTheLastMapSurvivesOnDisk(t *testing.T) {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Error("an unfounded map was written")
 	}
+	if err := f.Save(firstOf(sample())); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Error("others may read the page key", err)
+	}
 	if err := os.WriteFile(path+fileDraft, []byte("half a"), 0o600); err != nil { // of a save that was cut short
 		t.Fatal(err)
 	}
@@ -64,9 +79,6 @@ func TestTheLastMapSurvivesOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustEqual(t, m, sample())
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Error("others may read the page key", err)
-	}
 	older := sample()
 	older.Version, older.Nodes[1].Changed, older.Schema = 899, 899, nil
 	for _, f := range []*File{f, loaded(t, path)} {

@@ -1,6 +1,9 @@
 package catalog
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestBootstrapFoundsOneClusterOnly(t *testing.T) {
 	list := []string{"a:1", "b:1", "c:1"}
@@ -27,6 +30,9 @@ func TestBootstrapFoundsOneClusterOnly(t *testing.T) {
 	} {
 		got := DecideBootstrap(c.own, c.self, list, c.answers)
 		if got.Action != c.want || (got.Why == "") == (c.want == Wait) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if strings.Contains(name, "fourth") && !strings.Contains(got.Why, "not in the list") {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if wantID := c.want == Resume || c.want == Join; (got.ClusterID == "X") != wantID {

@@ -80,14 +80,61 @@ func TestAwayIsNotDead(t *testing.T) {
 	}
 	// Nothing goes to it, and shards with a copy there are not moved for balance.
 	skewed := scatter(rand.New(rand.NewSource(5)), makeNodes(8, oneZone), 100, 3)
-	all, some := Rebalance(skewed, Situation{}), Rebalance(skewed, Situation{Away: set("n0007")})
-	for _, s := range some.Steps {
-		if s.To == "n0007" || s.From == "n0007" || skewed.Shard(s.Shard).On("n0007") >= 0 {
-			t.Errorf("%+v", s)
+	for _, away := range []string{"n0000", "n0003", "n0007"} {
+		all, some := Rebalance(skewed, Situation{}), Rebalance(skewed, Situation{Away: set(away)})
+		for _, s := range some.Steps {
+			if s.To == away || s.From == away || skewed.Shard(s.Shard).On(away) >= 0 {
+				t.Errorf("%+v", s)
+			}
+		}
+		if len(copiesOn(skewed, away)) < 5 || len(all.Steps) == 0 || len(some.Steps) == 0 {
+			t.Error("nothing was tried")
 		}
 	}
-	if len(all.Steps) == 0 || len(some.Steps) == 0 {
+}
+
+// zoned is a map of four nodes in zone a, one in b and one in c, with shards of three
+// copies, all of them in a.
+func zoned(t *testing.T) *Map {
+	t.Helper()
+	nodes := makeNodes(6, func(i int) string { return "aaaabc"[i : i+1] })
+	m := scatter(rand.New(rand.NewSource(7)), nodes[:4], 30, 3)
+	m.Nodes = nodes
+	return m
+}
+
+func TestZonesWaitForNodesThatDoNotAnswer(t *testing.T) {
+	m := zoned(t)
+	if n := MakePlan(m, Situation{}).reasons()[ForZones]; n != 2*31 {
+		t.Errorf("%d moves to spread two copies of 31 shards over zones", n)
+	}
+	if n := MakePlan(m, Situation{Away: set("n0004")}).reasons()[ForZones]; n != 31 {
+		t.Errorf("%d moves to spread one copy of 31 shards over zones", n)
+	}
+	steps := MakePlan(m, Situation{Away: set("n0001")}).Steps
+	if len(steps) == 0 {
 		t.Error("nothing was tried")
+	}
+	for _, s := range steps {
+		if m.Shard(s.Shard).On("n0001") >= 0 {
+			t.Errorf("a shard with a copy on a node that does not answer moves: %+v", s)
+		}
+	}
+}
+
+func TestTheCopyThatDoesNotAnswerIsGivenUpFirst(t *testing.T) {
+	m := *cluster(t, 5, 64, 5)
+	m.Replication = 4
+	for _, away := range []string{"n0000", "n0001", "n0002", "n0003", "n0004"} {
+		steps := MakePlan(&m, Situation{Away: set(away)}).Steps
+		for _, s := range steps {
+			if s.Reason != ForFewer || s.From != away {
+				t.Errorf("%s is away: %+v", away, s)
+			}
+		}
+		if len(steps) != 65 {
+			t.Errorf("%d steps", len(steps))
+		}
 	}
 }
 
@@ -184,6 +231,16 @@ func TestDrainAndReplaceConcernOneNode(t *testing.T) {
 	}
 }
 
+func TestADrainedCopyTooManyIsJustGivenUp(t *testing.T) {
+	m := *cluster(t, 10, 128, 5)
+	m.Replication = 3
+	for _, s := range Drain(&m, "n0004", Situation{}).Steps {
+		if s.To != "" {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
 func TestStepsBeginWithinTheLimits(t *testing.T) {
 	m := cluster(t, 10, 100, 3)
 	sit := Situation{Leaders: PreferredLeaders(m, Situation{})}
@@ -224,6 +281,15 @@ func TestStepsBeginWithinTheLimits(t *testing.T) {
 	}
 	if more := Startable(&w.m, plan, sit, Limits{Total: 1}); len(more) != 0 {
 		t.Errorf("%+v", more)
+	}
+	if more := Startable(&w.m, plan, sit, Limits{}); len(more) != len(plan.Steps)-1 {
+		t.Errorf("%d begin beside the one under way, %d steps", len(more), len(plan.Steps))
+	}
+	// The plan is older than the news that two nodes do not answer.
+	for _, s := range Startable(m, plan, Situation{Away: set("n0001", "n0002")}, Limits{}) {
+		if sh := m.Shard(s.Shard); sh.On("n0001") >= 0 && sh.On("n0002") >= 0 || s.To == "n0001" || s.To == "n0002" {
+			t.Errorf("%+v begins", s)
+		}
 	}
 }
 
@@ -382,6 +448,23 @@ func TestLeadersAreWhereTheyCanStay(t *testing.T) {
 	}
 	if len(PreferredLeaders(&Map{}, Situation{})) != 0 {
 		t.Error("leaders of nothing")
+	}
+}
+
+// The first copy of a shard founds its group and so leads it at first.
+func TestFoundersAreSpread(t *testing.T) {
+	for _, nodes := range []int{3, 7, 100} {
+		m := cluster(t, nodes, 500, 3)
+		load := map[string]int{}
+		for _, s := range m.Shards {
+			load[s.Replicas[0].Node]++
+		}
+		lo, hi := band(500, nodes)
+		for _, n := range m.Nodes {
+			if load[n.ID] < lo || load[n.ID] > hi {
+				t.Errorf("node %s founds %d shards, should %d to %d", n.ID, load[n.ID], lo, hi)
+			}
+		}
 	}
 }
 

@@ -130,6 +130,24 @@ func TestCommandRefusesWhatCannotBeApplied(t *testing.T) {
 	}
 }
 
+// One document has one encoding, so that equal maps have equal bytes.
+func TestOtherEncodingsAreRefused(t *testing.T) {
+	for name, b := range map[string][]byte{
+		"a number of two bytes that needs one": {1, byte(kindSetReplication), 0, 0x85, 0x00},
+		"an id in full that was met before":    {1, byte(kindBeginMove), 0, 5, 1, 0, 1, 'a', 1, 0, 1, 'a'},
+		"an id by a number not given yet":      {1, byte(kindBeginMove), 0, 5, 1, 0, 1, 'a', 1, 2},
+		"a flag that is neither 0 nor 1":       {1, byte(kindBeginMove), 0, 5, 2, 0, 1, 'a', 0},
+	} {
+		if _, e, err := ParseCommand(b); !errors.Is(err, kv.ErrCorruption) {
+			t.Errorf("%s: %+v, %v", name, e, err)
+		}
+	}
+	good := []byte{1, byte(kindBeginMove), 0, 5, 1, 0, 1, 'a', 1, 0, 1, 'b'}
+	if _, _, err := ParseCommand(good); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDeltasAddUpToTheMap(t *testing.T) {
 	rng := rand.New(rand.NewSource(3))
 	h := newHistory(t, rng)

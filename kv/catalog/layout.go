@@ -33,6 +33,7 @@ type layout struct {
 	zones   []zone
 	most    int      // copies of a shard that one zone may hold
 	spreads []spread // the shards in the order of the map, then the catalog's group
+	urgent  []int    // those that steps can help, with the fewest answering copies first
 
 	plan Plan
 }
@@ -58,6 +59,7 @@ type spread struct {
 	shard *Shard
 	at    []int // places
 	light bool  // the catalog's group: too small to count
+	live  int   // copies on nodes that answer, before any move
 	busy  bool  // a move is under way, or the quorum is lost: no step helps now
 	whole bool  // every copy is on a node that answers
 }
@@ -77,8 +79,18 @@ func newLayout(m *Map, sit Situation) *layout {
 	if m.Version > 0 {
 		l.addSpread(&m.Catalog, index)
 	}
+	l.sortByNeed()
 	l.setBands()
 	return l
+}
+
+func (l *layout) sortByNeed() {
+	for k := range l.spreads {
+		if !l.spreads[k].busy {
+			l.urgent = append(l.urgent, k)
+		}
+	}
+	slices.SortStableFunc(l.urgent, func(a, b int) int { return l.spreads[a].live - l.spreads[b].live })
 }
 
 func (l *layout) addPlaces(m *Map) {
@@ -117,16 +129,12 @@ func (l *layout) limitZones() {
 }
 
 func (l *layout) addSpread(s *Shard, index map[string]int) {
-	p := spread{shard: s, light: s.ID == CatalogShard, whole: true}
-	live := 0
+	p := spread{shard: s, light: s.ID == CatalogShard, live: answering(s, l.sit)}
 	for _, r := range s.Replicas {
 		p.at = append(p.at, index[r.Node])
-		if l.sit.answers(r.Node) {
-			live++
-		}
 	}
-	p.whole = live == len(s.Replicas)
-	if len(s.Replicas) > 0 && live < quorum(len(s.Replicas)) {
+	p.whole = p.live == len(s.Replicas)
+	if len(s.Replicas) > 0 && p.live < quorum(len(s.Replicas)) {
 		p.busy = true
 		l.plan.Stuck = append(l.plan.Stuck, Stuck{Shard: s.ID, Why: lostQuorum(s, l.sit)})
 	}

@@ -196,6 +196,29 @@ func TestPublishedMapsStayAsTheyWere(t *testing.T) {
 	}
 }
 
+// A cut writes what was changed, not the whole map.
+func TestACutHasTheChangedRowsOnly(t *testing.T) {
+	h := newHistory(t, rand.New(rand.NewSource(1)))
+	for e, want := range map[Edit]int{
+		SetNodeState{ID: "d", State: Draining}:   2,
+		SetReplication{Copies: 2}:                2,
+		CancelMove{Shard: 1}:                     2,
+		SplitShard{Shard: 9, At: 1500, New: 100}: 3,
+		SetReplication{Copies: 0}:                0, // refused
+	} {
+		if _, err := h.machine.Apply(shard.Entry{Commands: [][]byte{mustCommand(t, AnyVersion, e)}}); err != nil {
+			t.Fatal(err)
+		}
+		b := h.store.NewBatch()
+		if err := h.machine.Cut(b); err != nil || b.Count() != want {
+			t.Errorf("%T: %d rows, want %d; %v", e, b.Count(), want, err)
+		}
+		if err := errors.Join(b.Commit(kv.NoSync), b.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestUnknownCommandsStopTheMachine(t *testing.T) {
 	h := newHistory(t, rand.New(rand.NewSource(1)))
 	good := mustCommand(t, AnyVersion, SetReplication{Copies: 1})

@@ -62,12 +62,12 @@ func MakePlan(m *Map, sit Situation) Plan {
 
 // Drain returns the steps that empty a node, whatever its state.
 func Drain(m *Map, node string, sit Situation) Plan {
-	return leave(m, node, sit, ForDrain)
+	return planLeaving(m, node, sit, ForDrain)
 }
 
 // Replace returns the steps that make the copies of a dead node elsewhere.
 func Replace(m *Map, node string, sit Situation) Plan {
-	return leave(m, node, sit.with(node), ForDead)
+	return planLeaving(m, node, sit.with(node), ForDead)
 }
 
 // with is the situation in which one more node is dead.
@@ -80,7 +80,7 @@ func (s Situation) with(dead string) Situation {
 	return s
 }
 
-func leave(m *Map, node string, sit Situation, why Reason) Plan {
+func planLeaving(m *Map, node string, sit Situation, why Reason) Plan {
 	leaving := *m
 	leaving.Nodes = slices.Clone(m.Nodes)
 	if n := leaving.Node(node); n != nil && n.State == Active {
@@ -101,66 +101,59 @@ func Rebalance(m *Map, sit Situation) Plan {
 
 func (l *layout) repair() {
 	l.empty(ForDead, func(p *place) bool { return l.sit.Dead[p.node.ID] || !p.node.Storage || p.node.State == Removed })
-	l.eachInNeed(func(k int) {
-		for p := &l.spreads[k]; len(p.at) < l.copies(len(p.at)); {
-			to := l.pick(k, -1, false)
-			if to < 0 {
-				l.noRoom(k)
-				return
-			}
-			l.step(k, -1, to, ForCopies)
-		}
-	})
+	for _, k := range l.urgent {
+		l.grow(k)
+	}
 	l.empty(ForDrain, func(p *place) bool { return p.node.State == Draining })
-	l.eachInNeed(func(k int) {
+	for _, k := range l.urgent {
 		for p := &l.spreads[k]; len(p.at) > l.wanted; {
 			l.step(k, l.superfluous(k), -1, ForFewer)
 		}
-	})
-	l.eachInNeed(l.spreadOut)
-}
-
-// eachInNeed calls f for each shard that steps can help, those with the fewest
-// answering copies first.
-func (l *layout) eachInNeed(f func(k int)) {
-	for live := 1; live <= MaxReplication; live++ {
-		for k := range l.spreads {
-			if p := &l.spreads[k]; !p.busy && max(1, l.live(p)) == live {
-				f(k)
-			}
-		}
+	}
+	for _, k := range l.urgent {
+		l.spreadOut(k)
 	}
 }
 
-// live counts the copies on nodes that answer.
-func (l *layout) live(p *spread) int {
-	n := 0
-	for _, i := range p.at {
-		if l.sit.answers(l.places[i].node.ID) {
-			n++
+// grow makes the copies that a shard lacks.
+func (l *layout) grow(k int) {
+	for p := &l.spreads[k]; len(p.at) < l.copies(len(p.at)); {
+		to := l.pick(k, -1, false)
+		if to < 0 {
+			l.noRoom(k)
+			return
 		}
+		l.step(k, -1, to, ForCopies)
 	}
-	return n
 }
 
 // empty moves all copies away from the places that must be left.
 func (l *layout) empty(why Reason, leaves func(p *place) bool) {
-	l.eachInNeed(func(k int) {
-		p := &l.spreads[k]
-		for _, from := range slices.Clone(p.at) {
-			if !leaves(&l.places[from]) {
-				continue
+	leaving := make([]bool, len(l.places))
+	for i := range l.places {
+		leaving[i] = leaves(&l.places[i])
+	}
+	for _, k := range l.urgent {
+		for _, from := range slices.Clone(l.spreads[k].at) {
+			if leaving[from] && !l.leave(k, from, why) {
+				break
 			}
-			to := -1
-			if len(p.at) <= l.copies(len(p.at)) {
-				if to = l.pick(k, from, false); to < 0 {
-					l.noRoom(k)
-					return
-				}
-			}
-			l.step(k, from, to, why)
 		}
-	})
+	}
+}
+
+// leave moves one copy of a shard away, or only gives it up where there are enough,
+// and reports whether it could.
+func (l *layout) leave(k, from int, why Reason) bool {
+	to := -1
+	if n := len(l.spreads[k].at); n <= l.copies(n) {
+		if to = l.pick(k, from, false); to < 0 {
+			l.noRoom(k)
+			return false
+		}
+	}
+	l.step(k, from, to, why)
+	return true
 }
 
 func (l *layout) noRoom(k int) {
@@ -198,13 +191,14 @@ func (l *layout) superfluous(k int) int {
 	})
 }
 
-// spreadOut moves copies of a shard out of zones that have too many of them.
+// spreadOut moves copies of a shard out of zones that have too many of them. (Copies on
+// places that are no home count as one zone: where they could not leave, nothing can.)
 func (l *layout) spreadOut(k int) {
 	p := &l.spreads[k]
 	for p.whole {
 		from := -1
 		for _, i := range p.at {
-			if z := l.places[i].zone; z >= 0 && l.inZone(p, z, -1) > l.most && (from < 0 || l.better(p, i, from)) {
+			if l.inZone(p, l.places[i].zone, -1) > l.most && (from < 0 || l.better(p, i, from)) {
 				from = i
 			}
 		}

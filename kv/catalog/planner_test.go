@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"math"
 	"math/rand"
 	"reflect"
 	"slices"
@@ -100,7 +101,12 @@ func homesAndRoom(s *simulation) (homes map[string]int, most int) {
 
 func TestRandomClustersWithZonesSettle(t *testing.T) {
 	reasons := map[Reason]int{}
-	for seed := range int64(150) {
+	// In these a node below its band can only be filled by way of a third.
+	seeds := []int64{241, 566, 778, 959, 1155, 1475}
+	for seed := range int64(90) {
+		seeds = append(seeds, seed)
+	}
+	for _, seed := range seeds {
 		s := randomSimulation(t, seed, 1+int(seed%4))
 		for range 3 {
 			s.disturb()
@@ -183,19 +189,16 @@ func (s *simulation) mustBeSound(seed int64) {
 
 // mustShareFairly checks that no move from any node to one with less could be wanted:
 // within a zone the counts are within the tolerance, and a zone whose nodes have more
-// than those of another is one that could not give: the other is full, or nearly, or
-// the difference is within the tolerance.
+// than those of another is one that could not give: the other's nodes hold what it may,
+// or the difference is within the tolerance. And every node is within the band that the
+// planner wanted for it.
 func (s *simulation) mustShareFairly(seed int64, homes map[string]int, most int) {
 	s.t.Helper()
-	zones := map[string]map[string]int{}
-	sums := map[string]int{}
-	for node, n := range s.counts() {
-		z := s.w.m.Node(node).Zone
-		if zones[z] == nil {
-			zones[z] = map[string]int{}
+	zones := s.byZone()
+	for _, p := range newLayout(&s.w.m, s.sit).places {
+		if p.home && (len(p.held) < p.lo || len(p.held) > p.hi) {
+			s.t.Errorf("seed %d: node %s in zone %s holds %d, wanted were %d to %d", seed, p.node.ID, p.node.Zone, len(p.held), p.lo, p.hi)
 		}
-		zones[z][node] = n
-		sums[z] += n
 	}
 	for a, counts := range zones {
 		f := figuresOf(counts)
@@ -204,7 +207,8 @@ func (s *simulation) mustShareFairly(seed int64, homes map[string]int, most int)
 		}
 		for b, others := range zones {
 			g := figuresOf(others)
-			full := float64(sums[b]) >= 0.95*float64(len(s.w.m.Shards)*min(most, homes[b]))-1
+			room := float64(len(s.w.m.Shards)*min(most, homes[b])) / float64(homes[b])
+			full := float64(g.least) >= min(math.Floor(room), 0.95*room)
 			if float64(f.most-g.least) > max(2, 0.1*f.mean+1) && !full {
 				s.t.Errorf("seed %d: zone %s has %v, zone %s has %v and room", seed, a, f, b, g)
 			}
