@@ -9,7 +9,8 @@ import (
 // Limits bounds the moves that are under way at once. Zero means no bound.
 type Limits struct {
 	// PerNode bounds the moves that one node takes part in: as the one that gains a
-	// copy, loses one, or leads the shard and so sends it. 2 keeps one copying while
+	// copy, or leads the shard and so sends it. To lose a copy costs nothing, so a dead
+	// or draining node does not hold up its own replacement. 2 keeps one copying while
 	// another is being promoted.
 	PerNode int
 	// Total bounds those of the cluster.
@@ -26,15 +27,15 @@ func Startable(m *Map, plan Plan, sit Situation, limits Limits) []Step {
 		shards[m.Shards[i].ID] = &m.Shards[i]
 	}
 	total, load := 0, make(map[string]int)
-	take := func(s *Shard, from, to string) {
+	take := func(s *Shard, to string) {
 		total++
-		for _, node := range parties(s, from, to, sit) {
+		for _, node := range parties(s, to, sit) {
 			load[node]++
 		}
 	}
 	for _, s := range shards { // any order: sums
 		if s.Moving != nil {
-			take(s, s.Moving.From, s.Moving.To)
+			take(s, s.Moving.To)
 		}
 	}
 	var begin []Step
@@ -45,28 +46,31 @@ func Startable(m *Map, plan Plan, sit Situation, limits Limits) []Step {
 			continue
 		}
 		full := limits.Total > 0 && total >= limits.Total
-		for _, node := range parties(s, step.From, step.To, sit) {
+		for _, node := range parties(s, step.To, sit) {
 			full = full || limits.PerNode > 0 && load[node] >= limits.PerNode
 		}
 		// A step that must wait keeps its shard: a later one was planned on top of it.
 		begun[s.ID] = true
 		if !full {
-			take(s, step.From, step.To)
+			take(s, step.To)
 			begin = append(begin, step)
 		}
 	}
 	return begin
 }
 
-// parties are the nodes that a move costs something.
-func parties(s *Shard, from, to string, sit Situation) []string {
-	all := []string{from, to, sit.Leaders[s.ID]}
-	slices.Sort(all)
-	all = slices.Compact(all)
-	if all[0] == "" {
-		all = all[1:]
+// parties are the nodes that a move to a node costs something: that one, and the leader
+// who sends the copy. Where the leader is not known, the first copy stands for it. A move
+// that only gives up a copy costs nothing.
+func parties(s *Shard, to string, sit Situation) []string {
+	if to == "" {
+		return nil
 	}
-	return all
+	leader, known := sit.Leaders[s.ID]
+	if !known && len(s.Replicas) > 0 {
+		leader = s.Replicas[0].Node
+	}
+	return []string{to, leader} // never the same: to has no copy yet
 }
 
 // keepsQuorum reports whether a shard has a quorum throughout a move: now, with the

@@ -173,8 +173,8 @@ func (s *simulation) check() {
 			}
 		}
 		if v := sh.Moving; v != nil {
-			for _, node := range slices.Compact([]string{v.From, v.To}) {
-				busy[node]++
+			if v.To != "" {
+				busy[v.To]++
 			}
 			// With the new copy beside the old ones, and without the old one.
 			with, liveWith := voters, live
@@ -199,7 +199,6 @@ func (s *simulation) check() {
 	for i := range m.Shards {
 		count(&m.Shards[i])
 	}
-	delete(busy, "")
 	for node, n := range busy {
 		s.peak = max(s.peak, n)
 		if s.limits.PerNode > 0 && n > s.limits.PerNode {
