@@ -236,6 +236,23 @@ func TestDrainAndReplaceConcernOneNode(t *testing.T) {
 	}
 }
 
+// Draining a node that does not answer is how its copies are made elsewhere at once,
+// before the delay after which it counts as dead.
+func TestANodeThatDoesNotAnswerCanBeDrained(t *testing.T) {
+	s := newSimulation(t, makeNodes(5, oneZone), 32, 3)
+	s.sit.Away["n0002"] = true
+	s.lead()
+	if err := CheckDrain(&s.w.m, "n0002", s.sit); err != nil {
+		t.Error(err)
+	}
+	held := len(copiesOn(&s.w.m, "n0002"))
+	s.edit(SetNodeState{ID: "n0002", State: Draining})
+	if n := s.settle(); n < held || len(copiesOn(&s.w.m, "n0002")) != 0 {
+		t.Errorf("%d moves of %d copies, %d are left", n, held, len(copiesOn(&s.w.m, "n0002")))
+	}
+	s.edit(SetNodeState{ID: "n0002", State: Removed})
+}
+
 func TestADrainedCopyTooManyIsJustGivenUp(t *testing.T) {
 	m := *cluster(t, 10, 128, 5)
 	m.Replication = 3
