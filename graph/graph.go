@@ -342,6 +342,7 @@ func (g *Graph) putSchema(ctx context.Context, mb *member) bool {
 	version := uint64(0)
 	if v.schema != nil {
 		version = v.schema.Version
+		g.adopt(v.schema)
 	}
 	v.release()
 	if version >= g.schema.Load().Version {
@@ -350,6 +351,15 @@ func (g *Graph) putSchema(ctx context.Context, mb *member) bool {
 	}
 	_, err = s.Propose(ctx, encodeInit(g.cfg.Timeline, g.schema.Load()))
 	return err == nil
+}
+
+// adopt puts a schema into force that another node has put into a shard.
+func (g *Graph) adopt(s *Schema) {
+	for old := g.schema.Load(); s.Version > old.Version; old = g.schema.Load() {
+		if g.schema.CompareAndSwap(old, s) {
+			return
+		}
+	}
 }
 
 // expire gives shards with counters to expire a chance to remove them, once a second.

@@ -380,6 +380,36 @@ func (m *Machine) publishView() error {
 	return nil
 }
 
+// Parts implements shard.Machine.
+func (m *Machine) Parts() kv.Parts {
+	lower, upper := slotSpan(m.cfg.First, m.cfg.Last)
+	local := appendLocal(nil, m.cfg.ID, 0)
+	return kv.Parts{Data: kv.Span{Lower: lower, Upper: upper}, Local: []kv.Span{kv.PrefixSpan(local[:len(local)-1])}}
+}
+
+// Restore implements shard.Machine.
+func (m *Machine) Restore() error {
+	// What readers fetched before may be of another state.
+	m.cutBegun.Add(1)
+	m.cache.forget()
+	m.schema, m.totals, m.pos, m.changeFloor, m.floorCut = nil, totals{}, 0, 0, 0
+	m.blind = newBlind()
+	m.streams.Store(&map[uint32]*stream{})
+	clear(m.lists)
+	m.rows, m.trims, m.touched, m.schemaNew = nil, nil, nil, false
+	var err error
+	if m.counters, err = counter.Open(m.cfg.counters(), m.cfg.Store); err != nil {
+		return m.failed(fmt.Errorf("shard %d: counters: %w", m.cfg.ID, err))
+	}
+	if err := m.load(); err != nil {
+		return m.failed(fmt.Errorf("shard %d: %w", m.cfg.ID, err))
+	}
+	for i := range m.last {
+		m.last[i].Store(m.pos)
+	}
+	return nil
+}
+
 // Lead implements shard.Machine.
 func (m *Machine) Lead(leading bool) {
 	m.leads.Store(leading)

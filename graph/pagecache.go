@@ -113,6 +113,16 @@ func (p *cachePart) put(k pageKey, e cacheEntry) {
 	}
 }
 
+// forget drops everything.
+func (c *pageCache) forget() {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		p.young, p.old, p.size = map[pageKey]cacheEntry{}, map[pageKey]cacheEntry{}, 0
+		p.mu.Unlock()
+	}
+}
+
 func entrySize(e cacheEntry) int {
 	if e.page == nil {
 		return entryOverhead

@@ -157,11 +157,45 @@ const (
 	Sync   Durability = true
 )
 
+// Parts names what a Replacement replaces: a data span, which may be large, and small
+// spans beside it. They are disjoint.
+type Parts struct {
+	Data  Span
+	Local []Span
+}
+
+// Spans returns all of them.
+func (p Parts) Spans() []Span { return append([]Span{p.Data}, p.Local...) }
+
+// Row is a key and its value.
+type Row struct{ Key, Value []byte }
+
+// Replacement gathers the new content of parts of a store, unseen until Commit. It is
+// used by one goroutine.
+type Replacement interface {
+	// Set adds a key of one of the parts. Keys ascend. The arguments may be reused as
+	// soon as it returns.
+	Set(key, value []byte) error
+	// Commit replaces everything in the parts by what was set, and sets rows, which lie
+	// outside of the parts, in one atomic and durable step. Snapshots that are open may
+	// lose sight of what was replaced; iterators that are open do not.
+	Commit(rows []Row) error
+	// Close discards what was not committed.
+	Close() error
+}
+
+// ErrOutside is returned by a Replacement for keys outside of its parts, for rows
+// inside of them, and for keys that do not ascend.
+var ErrOutside = errors.New("kv: key does not belong to the replacement")
+
 // Store is an open engine. All methods may be called concurrently.
 type Store interface {
 	Reader
 	NewBatch() Batch
 	NewSnapshot() (Snapshot, error)
+	// Replace begins to replace parts of the store. Parts that the same time others
+	// write to are the caller's to prevent.
+	Replace(parts Parts) (Replacement, error)
 	// GetDurable is Get on a state that loss of power cannot take: the state at
 	// some moment in the past, whole batches, never ahead of Get. It is a lower
 	// bound (Pebble: what lies in flushed tables; a synced batch is durable in the

@@ -97,6 +97,9 @@ func (m *Machine) Publish(uint64) {
 	}
 }
 
+// Parts implements shard.Machine.
+func (m *Machine) Parts() kv.Parts { return kv.Parts{Data: kv.PrefixSpan([]byte(rowSpace))} }
+
 // Restore implements shard.Machine: it reads the map from the store.
 func (m *Machine) Restore() error {
 	loaded, err := load(m.store)

@@ -32,6 +32,9 @@ type Store struct {
 	log      *slog.Logger
 	gate     *gate
 	lastKey  []byte // beyond every key: the upper bound of "no bound"
+	options  *pebble.Options
+
+	replacements atomic.Int64 // begun so far
 
 	events    *events
 	iters     atomic.Int64
@@ -70,7 +73,14 @@ func Open(dir string, opts Options) (*Store, error) {
 	p.Merger = s.folder.pebble()
 	p.Logger = s.events
 	p.EventListener = s.events.listener()
-	if s.db, err = openDB(dir, p); err != nil {
+	s.options = p
+	if !opts.ReadOnly {
+		err = s.fs.RemoveAll(s.replacementDir()) // what a crash left behind was not committed
+	}
+	if err == nil {
+		s.db, err = openDB(dir, p)
+	}
+	if err != nil {
 		s.fsCloser.Close()
 		s.events.close()
 		return nil, fmt.Errorf("pebblekv: open %s: %w", dir, openError(err))

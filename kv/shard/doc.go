@@ -28,10 +28,12 @@
 // # Rows in the state store (everything under the byte 0xFE is this package's)
 //
 //	FE 00                 stamp        [1] version 1 | [8] incarnation | node id
-//	FE 01 | shard [4]     replica      [1] version 1 | [1] 1 founding, 2 founded | [8] replica number
+//	FE 01 | shard [4]     replica      [1] version 1 | [1] 1 founding, 2 founded, 3 joined | [8] replica number
 //	FE 02 | shard [4]     applied      [1] version 1 | [8] index | [8] term | [8] log time | [8] dedupe clock
 //	                                   | [8] dedupe clock when the term opened | [8] index of the configuration
 //	                                   | configuration as raft.EncodeConfiguration gives it
+//
+//	FE 03 | shard [4]     installed    [1] version 1 | [8] index | [8] term
 //
 // # Rows in the log store (all of it is this package's)
 //

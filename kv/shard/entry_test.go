@@ -46,7 +46,7 @@ func TestStoredFormsAreFrozen(t *testing.T) {
 	golden(t, "entry_tick", logEntry{kind: kindTick, term: 1, wall: 2, inTerm: 1}.encode())
 	golden(t, "applied", position{index: 1, term: 2, now: 3, elapsed: 4, termBase: 5,
 		configurationIndex: 6, configuration: raft.EncodeConfiguration(testConfiguration())}.encode())
-	golden(t, "replica", replicaRow{founded: true, number: 0x0102030405060708}.encode())
+	golden(t, "replica", replicaRow{form: replicaFounded, number: 0x0102030405060708}.encode())
 	golden(t, "stamp", stamp{incarnation: [8]byte{1, 2, 3, 4, 5, 6, 7, 8}, nodeID: "n1"}.encode())
 	golden(t, "log", appendLog(nil, &raft.Log{Type: raft.LogCommand, Term: 300, Data: []byte("data"), Extensions: []byte("x")}))
 	golden(t, "log_key", (&logStore{prefix: logPrefix(7, 0x0102030405060708)}).key(9))

@@ -39,9 +39,6 @@ var (
 	// ErrLogLost: the log lacks entries that the state or the group's founding
 	// prove were there. The replica must not vote again.
 	ErrLogLost = errors.New("the log has lost entries")
-	// ErrNotReplicated: a snapshot was to be sent or received, which needs
-	// replication; this node runs one-voter groups only.
-	ErrNotReplicated = errors.New("replication is not enabled on this node")
 )
 
 // proposalError says what an error of Raft means for a proposed command: safe

@@ -3,7 +3,6 @@ package shard
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -33,6 +32,8 @@ type fsm struct {
 	machine Machine
 	policy  cutPolicy
 	fault   *fault
+	// installed is called after a snapshot was installed, with mu held.
+	installed func(installedRow) error
 
 	mu sync.Mutex // held while the machine is called
 	// applied is the position of the working set. Invariant: durable ≤ cut ≤
@@ -206,8 +207,3 @@ func (s *fsm) Apply(log *raft.Log) any { return s.ApplyBatch([]*raft.Log{log})[0
 
 // Snapshot has nothing to capture: the state is stored already.
 func (s *fsm) Snapshot() (raft.FSMSnapshot, error) { return nothingToPersist{}, nil }
-
-// Restore would take over a received snapshot.
-func (s *fsm) Restore(r io.ReadCloser) error {
-	return fmt.Errorf("shard %d: restore: %w", s.shard, ErrNotReplicated)
-}

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"reflect"
@@ -68,7 +67,7 @@ func TestRuleA2_1_TheConfigurationSurvivesTruncationAndRestart(t *testing.T) {
 	s.ApplyBatch([]*raft.Log{configLog(1, 1, "x"), commandLog(2, 1, "a")})
 	s.ApplyBatch([]*raft.Log{configLog(3, 2, "x", "y"), commandLog(4, 2, "a")})
 	s, _ = testFSM(t, store)
-	metas, err := snapshots{cut: func() position { return *s.cut.Load() }}.List()
+	metas, err := (&snapshots{cut: func() position { return *s.cut.Load() }}).List()
 	if err != nil || len(metas) != 1 {
 		t.Fatal(metas, err)
 	}
@@ -81,7 +80,7 @@ func TestRuleA2_1_TheConfigurationSurvivesTruncationAndRestart(t *testing.T) {
 // RULES 14: a snapshot at 0 would make Raft refuse to bootstrap.
 func TestRule14_TheListOfSnapshotsIsEmptyBeforeTheFirstEntry(t *testing.T) {
 	s, _ := testFSM(t, kv.NewMem(nil))
-	if metas, err := (snapshots{cut: func() position { return *s.cut.Load() }}).List(); err != nil || len(metas) != 0 {
+	if metas, err := (&snapshots{cut: func() position { return *s.cut.Load() }}).List(); err != nil || len(metas) != 0 {
 		t.Errorf("%v, %v", metas, err)
 	}
 }
@@ -225,23 +224,5 @@ func TestTheStateDependsOnTheLogAlone(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, row) || !maps.Equal(m.values, want.values) {
 			t.Fatalf("seed %d, round %d: state differs\n got %v %x\nwant %v %x", seed, round, m.values, got, want.values, row)
 		}
-	}
-}
-
-func TestSnapshotsNeedReplication(t *testing.T) {
-	flushed := 0
-	s := snapshots{shard: 1, flush: func() error { flushed++; return nil }}
-	if _, _, err := s.Open(snapshotID); !errors.Is(err, ErrNotReplicated) {
-		t.Errorf("Open: %v", err)
-	}
-	sink, err := s.Create(1, 5, 1, raft.Configuration{}, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := fmt.Fprint(sink, "x"); !errors.Is(err, ErrNotReplicated) {
-		t.Errorf("Write: %v", err)
-	}
-	if err := sink.Close(); err != nil || flushed != 1 {
-		t.Errorf("taking a snapshot flushed %d times, %v", flushed, err)
 	}
 }

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 // "panic" a bug.
 type sums struct {
 	shard uint32
+	store kv.Store
 	block chan struct{} // when not nil, Apply waits for it to be closed
 
 	values, dirty map[string]int64
@@ -46,7 +47,7 @@ type sums struct {
 // newSums loads a machine from a state store.
 func newSums(t testing.TB, state kv.Store, shard uint32) *sums {
 	t.Helper()
-	m := &sums{shard: shard, values: map[string]int64{}, dirty: map[string]int64{}}
+	m := &sums{shard: shard, store: state, values: map[string]int64{}, dirty: map[string]int64{}}
 	if err := m.load(state); err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +115,19 @@ func (m *sums) Publish(applied uint64) {
 	maps.Copy(m.published, m.dirty)
 	clear(m.dirty)
 	m.at = applied
+}
+
+func (m *sums) Parts() kv.Parts { return kv.Parts{Data: kv.PrefixSpan(m.prefix())} }
+
+func (m *sums) Restore() error {
+	m.values, m.dirty = map[string]int64{}, map[string]int64{}
+	if err := m.load(m.store); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.published = maps.Clone(m.values)
+	return nil
 }
 
 func (m *sums) Lead(leading bool) {

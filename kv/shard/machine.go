@@ -18,6 +18,12 @@ type Machine interface {
 	// Publish makes what was cut visible to readers. It is called after the
 	// batch was committed; applied is the index of the last entry in it.
 	Publish(applied uint64)
+	// Parts names the machine's state in the store: all of its rows and no others. They
+	// are copied to replicas that are too far behind, and replaced by theirs.
+	Parts() kv.Parts
+	// Restore takes over a state that was installed in the store: it drops what it has
+	// in memory and loads. Publish follows. It is called between entries.
+	Restore() error
 	// Lead is called with true when this replica leads and has applied an
 	// entry of its own term, so its state holds every acknowledged write, and
 	// with false when it stops leading. Calls alternate. The first may come

@@ -1,9 +1,11 @@
 package shard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"regexp"
 	"sync"
 	"sync/atomic"
@@ -28,6 +30,11 @@ type NodeConfig struct {
 	// NodeID names the node, at most 64 letters, digits, '.', '_' and '-'.
 	// Empty means the id the data carries, or a random one for new data.
 	NodeID string
+	// ClusterID names the cluster to whose replicas streams are opened.
+	ClusterID string
+	// Dial connects to the peer port of a node, whose owner hands connections that
+	// begin with HelloMagic to Node.Accept. nil: groups of one voter only.
+	Dial func(ctx context.Context, nodeID string) (net.Conn, error)
 	// Logger receives the events of the shards and of Raft. Default: none.
 	Logger *slog.Logger
 	// Clock stamps entries. Default: SystemClock.
@@ -36,6 +43,10 @@ type NodeConfig struct {
 	// hears of no leader wins or loses an election after one to two of it, so a
 	// one-voter group leads that long after its start. Default 50 ms; at least 10 ms.
 	Heartbeat time.Duration
+	// PeerHeartbeat is the same for groups with replicas on several nodes (500 ms): an
+	// election begins after 0.5 to 1 s of silence, and none for a pause of the collector
+	// or the scheduler. Where it is less than Heartbeat, that counts.
+	PeerHeartbeat time.Duration
 	// OnFault is called once for a shard that fails on this node, from a
 	// goroutine of that shard. It must not close the shard or the node.
 	OnFault func(shard uint32, err error)
@@ -83,6 +94,7 @@ func (c *NodeConfig) setDefaults() {
 		c.OnFault = func(uint32, error) {}
 	}
 	setDefault(&c.Heartbeat, 50*time.Millisecond)
+	setDefault(&c.PeerHeartbeat, 500*time.Millisecond)
 	l := &c.Limits
 	setDefault(&l.EntryCommands, MaxEntryCommands)
 	setDefault(&l.EntryBytes, 1<<20)

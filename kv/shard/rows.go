@@ -20,6 +20,9 @@ const (
 	stateStamp   = 0x00
 	stateReplica = 0x01
 	stateApplied = 0x02
+	// stateInstalled stands while a log may still hold what an installed snapshot
+	// made void (RULES A4).
+	stateInstalled = 0x03
 
 	logStamp   = 0x00
 	logEntries = 0x01
@@ -30,6 +33,9 @@ func stateStampKey() []byte { return []byte{stateSpace, stateStamp} }
 func stateRowKey(row byte, shard uint32) []byte {
 	return binary.BigEndian.AppendUint32([]byte{stateSpace, row}, shard)
 }
+
+// shardOfRow is the shard in a key that stateRowKey has made.
+func shardOfRow(key []byte) uint32 { return binary.BigEndian.Uint32(key[2:]) }
 
 func logStampKey() []byte { return []byte{logStamp} }
 
@@ -125,23 +131,28 @@ func readPosition(get func(dst, key []byte) ([]byte, error), shard uint32) (posi
 
 // replicaRow names the replica of a shard on this node.
 type replicaRow struct {
-	founded bool // the group's first configuration is in its log
-	number  uint64
+	form   replicaForm
+	number uint64
 }
 
+// replicaForm is how a replica came to be.
+type replicaForm byte
+
+const (
+	replicaFounding replicaForm = 1 // its founding was cut off, if it is found so
+	replicaFounded  replicaForm = 2 // the group's first configuration is in its log
+	replicaJoined   replicaForm = 3 // it waits, or waited, for a leader to add it
+)
+
 func (r replicaRow) encode() []byte {
-	b := []byte{rowVersion, 1}
-	if r.founded {
-		b[1] = 2
-	}
-	return binary.BigEndian.AppendUint64(b, r.number)
+	return binary.BigEndian.AppendUint64([]byte{rowVersion, byte(r.form)}, r.number)
 }
 
 func decodeReplicaRow(b []byte) (replicaRow, error) {
-	if len(b) != 10 || b[0] != rowVersion || b[1] < 1 || b[1] > 2 {
+	if len(b) != 10 || b[0] != rowVersion || b[1] < byte(replicaFounding) || b[1] > byte(replicaJoined) {
 		return replicaRow{}, kv.Corruptionf("replica row of %d bytes: unknown form", len(b))
 	}
-	return replicaRow{founded: b[1] == 2, number: binary.BigEndian.Uint64(b[2:])}, nil
+	return replicaRow{form: replicaForm(b[1]), number: binary.BigEndian.Uint64(b[2:])}, nil
 }
 
 // stamp ties the three stores of a node together.

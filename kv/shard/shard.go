@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -49,6 +50,10 @@ type Shard struct {
 	proposer *proposer
 	confirm  confirmer
 	fault    *fault
+
+	pins    pins
+	streams *streams       // nil without peers, as are peers
+	peers   *peerTransport // closed by Raft
 
 	release  chan struct{} // closed when calls parked by the guard may end
 	closing  chan struct{} // closed by Close
@@ -99,7 +104,15 @@ func (s *Shard) open(m Machine) error {
 	if err != nil {
 		return err
 	}
-	if err := s.checkLog(row.founded); err != nil {
+	s.fsm.installed = s.installed
+	installed, err := readInstalled(s.node.cfg.State, s.id)
+	if err != nil {
+		return err
+	}
+	if _, _, err := s.log.discardStale(installed); err != nil {
+		return err
+	}
+	if err := s.checkLog(row.form, installed); err != nil {
 		return err
 	}
 	return s.start(row)
@@ -119,11 +132,11 @@ func (n *Node) replica(shard uint32) (replicaRow, error) {
 		if err != nil {
 			return row, fmt.Errorf("shard %d: %w", shard, err)
 		}
-		if row.founded {
+		if row.form != replicaFounding {
 			return row, nil
 		}
 	}
-	row := replicaRow{number: randomNumber()}
+	row := replicaRow{form: replicaFounding, number: randomNumber()}
 	if err := clearLogs(n.cfg.Log, shard); err != nil {
 		return row, err
 	}
@@ -136,11 +149,12 @@ func (n *Node) replica(shard uint32) (replicaRow, error) {
 // checkLog makes sure that the log holds what the state proves was in it. A
 // replica that lost entries must not vote or lead: it may have acknowledged
 // what it lost.
-func (s *Shard) checkLog(founded bool) error {
+func (s *Shard) checkLog(form replicaForm, installed installedRow) error {
 	first, last := s.log.bounds()
 	at := s.fsm.applied
 	switch {
-	case !founded:
+	case form == replicaFounding, form == replicaJoined && last == 0 && at.index == 0,
+		last == 0 && at.index == installed.index && at.index > 0: // nothing came after the install
 		return nil
 	case last == 0 || last < at.index || first > at.index+1:
 		return fmt.Errorf("shard %d: %w: it holds entries %d to %d, the state has applied %d: "+
@@ -159,6 +173,15 @@ func (s *Shard) checkLog(founded bool) error {
 	return nil
 }
 
+// installed brings the log in line with a snapshot that was installed.
+func (s *Shard) installed(r installedRow) error {
+	discarded, last, err := s.log.discardStale(r)
+	if err == nil && discarded && last >= r.index {
+		return errStaleRaft // Raft goes on with the end of the log it knew
+	}
+	return err
+}
+
 func (s *Shard) start(row replicaRow) (err error) {
 	cfg := s.node.cfg
 	g := &guard{fault: s.fault, release: s.release, hung: cfg.Limits.StoreTimeout}
@@ -168,10 +191,14 @@ func (s *Shard) start(row replicaRow) (err error) {
 	}
 	log := guardedLog{logStore: s.log, guard: g, logged: s.proposer.logged}
 	stable := guardedStable{bolt: s.node.bolt, prefix: s.replica + "/", shard: s.id, guard: g}
-	snaps := snapshots{shard: s.id, cut: func() position { return *s.fsm.cut.Load() }, flush: cfg.State.Flush}
-	_, transport := raft.NewInmemTransport(raft.ServerAddress(s.replica))
+	snaps := &snapshots{
+		shard: s.id, store: cfg.State, dir: filepath.Dir(cfg.StablePath), parts: s.fsm.machine.Parts,
+		cut: func() position { return *s.fsm.cut.Load() }, pins: &s.pins,
+	}
+	alone := s.alone(row)
+	transport := s.openTransport()
 	notify := make(chan bool, 16)
-	conf := raftConfig(s.replica, cfg.Heartbeat, notify)
+	conf := raftConfig(s.replica, s.heartbeat(), notify)
 	conf.Logger = raftLogger(s.logger)
 
 	defer func() { // Raft panics where it cannot read its log or save its term
@@ -179,13 +206,13 @@ func (s *Shard) start(row replicaRow) (err error) {
 			err = fmt.Errorf("shard %d: start: %v", s.id, p)
 		}
 	}()
-	if !row.founded {
+	if row.form == replicaFounding {
 		self := raft.Server{ID: raft.ServerID(s.replica), Address: raft.ServerAddress(s.replica)}
 		err := raft.BootstrapCluster(conf, log, stable, snaps, transport, raft.Configuration{Servers: []raft.Server{self}})
 		if err != nil {
 			return fmt.Errorf("shard %d: found the group: %w", s.id, err)
 		}
-		row.founded = true
+		row.form = replicaFounded
 		if err := setSync(cfg.State, stateRowKey(stateReplica, s.id), row.encode()); err != nil {
 			return fmt.Errorf("shard %d: replica row: %w", s.id, err)
 		}
@@ -194,9 +221,30 @@ func (s *Shard) start(row replicaRow) (err error) {
 		return fmt.Errorf("shard %d: start: %w", s.id, err)
 	}
 	g.started.Store(true)
+	if alone && s.peers != nil {
+		s.peers.elect(conf)
+	}
 	s.proposer.raft, s.proposer.notify = s.raft, notify
 	go s.supervise()
 	return nil
+}
+
+// heartbeat is that of groups on several nodes wherever there can be some: Raft does
+// not take another lease while it runs.
+func (s *Shard) heartbeat() time.Duration {
+	if s.node.cfg.Dial == nil {
+		return s.node.cfg.Heartbeat
+	}
+	return s.node.cfg.PeerHeartbeat
+}
+
+// alone reports whether this replica is the only member of its group.
+func (s *Shard) alone(row replicaRow) bool {
+	if row.form == replicaFounding {
+		return true
+	}
+	c, err := decodeConfiguration(s.fsm.applied.configuration)
+	return err == nil && len(c.Servers) == 1 && string(c.Servers[0].ID) == s.replica
 }
 
 func raftConfig(replica string, heartbeat time.Duration, notify chan<- bool) *raft.Config {

@@ -85,7 +85,7 @@ func (s *Shard) truncate(keepEntries uint64, keepBytes int64) error {
 	if err != nil {
 		return err
 	}
-	deleted, err := s.log.truncate(p.index, keepEntries, keepBytes)
+	deleted, err := s.log.truncate(s.pins.limit(p.index), keepEntries, keepBytes)
 	if deleted > 0 {
 		s.logger.Debug("log truncated", "durable", p.index, "entries", deleted)
 	}

@@ -1,0 +1,155 @@
+package pebblekv
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lianadb/liana/kv"
+)
+
+// tableBytes is the size at which a replacement begins the next table of its data.
+const tableBytes = 64 << 20
+
+// replacement writes tables beside the database and ingests them in one step.
+type replacement struct {
+	s     *Store
+	parts kv.Parts
+	place *kv.Place
+	dir   string
+
+	files []string
+	table *sstable.Writer
+	span  int    // place in the parts of what table holds
+	begun []bool // spans that have a table
+}
+
+// replacementDir is where the tables of replacements are written.
+func (s *Store) replacementDir() string { return s.dir + ".incoming" }
+
+// Replace implements kv.Store.
+func (s *Store) Replace(parts kv.Parts) (kv.Replacement, error) {
+	if err := s.gate.enter(); err != nil {
+		return nil, err
+	}
+	defer s.gate.leave()
+	dir := s.fs.PathJoin(s.replacementDir(), fmt.Sprintf("%d", s.replacements.Add(1)))
+	if err := s.fs.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("pebblekv: replacement: %w", err)
+	}
+	return &replacement{
+		s: s, parts: parts, place: kv.NewPlace(parts), dir: dir, span: -1, begun: make([]bool, 1+len(parts.Local)),
+	}, nil
+}
+
+// Set implements kv.Replacement.
+func (r *replacement) Set(key, value []byte) error {
+	span, err := r.place.Of(key)
+	if err != nil {
+		return err
+	}
+	if r.table == nil || span != r.span || span == 0 && r.table.Raw().EstimatedSize() > tableBytes {
+		if err := r.begin(span); err != nil {
+			return err
+		}
+	}
+	return r.fail(r.table.Set(key, value))
+}
+
+func (r *replacement) fail(err error) error {
+	if err != nil {
+		return fmt.Errorf("pebblekv: replacement: %w", err)
+	}
+	return nil
+}
+
+// begin ends the table at hand and begins one of a span. That of a local span first
+// deletes what is there; the data span is excised.
+func (r *replacement) begin(span int) error {
+	if err := r.end(); err != nil {
+		return err
+	}
+	path := r.s.fs.PathJoin(r.dir, fmt.Sprintf("%06d.sst", len(r.files)))
+	f, err := r.s.fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return r.fail(err)
+	}
+	r.files = append(r.files, path)
+	r.table = sstable.NewWriter(objstorageprovider.NewFileWritable(f),
+		r.s.options.MakeWriterOptions(6, r.s.db.TableFormat()))
+	r.span = span
+	if span <= 0 {
+		return nil
+	}
+	r.begun[span] = true
+	local := r.parts.Local[span-1]
+	return r.fail(r.table.DeleteRange(local.Lower, r.upper(local)))
+}
+
+func (r *replacement) upper(s kv.Span) []byte {
+	if s.Upper == nil {
+		return r.s.lastKey
+	}
+	return s.Upper
+}
+
+func (r *replacement) end() error {
+	if r.table == nil {
+		return nil
+	}
+	err := r.table.Close()
+	r.table = nil
+	return r.fail(err)
+}
+
+// Commit implements kv.Replacement.
+func (r *replacement) Commit(rows []kv.Row) error {
+	if err := r.place.Rows(rows); err != nil {
+		return err
+	}
+	for span := 1; span < len(r.begun); span++ {
+		if !r.begun[span] {
+			if err := r.begin(span); err != nil {
+				return err
+			}
+		}
+	}
+	if err := errors.Join(r.addRows(rows), r.end()); err != nil {
+		return err
+	}
+	if err := r.s.gate.enter(); err != nil {
+		return err
+	}
+	defer r.s.gate.leave()
+	excise := pebble.KeyRange{Start: r.parts.Data.Lower, End: r.upper(r.parts.Data)}
+	_, err := r.s.db.IngestAndExcise(context.Background(), r.files, nil, nil, excise)
+	return r.fail(err)
+}
+
+// addRows writes the rows, each into a table of its own: between their keys may lie
+// some that are written to meanwhile.
+func (r *replacement) addRows(rows []kv.Row) error {
+	rows = slices.Clone(rows)
+	slices.SortFunc(rows, func(a, b kv.Row) int { return bytes.Compare(a.Key, b.Key) })
+	for _, row := range rows {
+		if err := r.begin(-1); err != nil {
+			return err
+		}
+		if err := r.table.Set(row.Key, row.Value); err != nil {
+			return r.fail(err)
+		}
+	}
+	return nil
+}
+
+// Close implements kv.Replacement.
+func (r *replacement) Close() error {
+	return errors.Join(r.end(), r.fail(r.s.fs.RemoveAll(r.dir)))
+}

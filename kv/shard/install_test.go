@@ -1,0 +1,162 @@
+package shard
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/lianadb/liana/kv"
+)
+
+// copyOf sends the state of a shard to another machine as Raft does, with the bytes
+// changed by change.
+func copyOf(t *testing.T, from *fsm, to *fsm, change func([]byte) []byte) error {
+	t.Helper()
+	sender := snapshotsOf(t, from)
+	meta, r, err := sender.Open(snapshotID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(r)
+	if err != nil || int64(len(b)) != meta.Size {
+		t.Fatalf("%d bytes, told were %d, %v", len(b), meta.Size, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		b = change(b)
+	}
+	receiver := snapshotsOf(t, to)
+	sink, err := receiver.Create(meta.Version, meta.Index, meta.Term, meta.Configuration, meta.ConfigurationIndex, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sink.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, in, err := receiver.Open(sink.ID())
+	if err != nil || got.Index != meta.Index || got.Size != int64(len(b)) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	return to.Restore(in)
+}
+
+func snapshotsOf(t *testing.T, s *fsm) *snapshots {
+	return &snapshots{
+		shard: s.shard, store: s.store, dir: t.TempDir(), parts: s.machine.Parts,
+		cut: func() position { return *s.cut.Load() }, pins: new(pins),
+	}
+}
+
+func filled(t *testing.T, entries uint64) (*fsm, *sums) {
+	s, m := testFSM(t, kv.NewMem(nil))
+	s.ApplyBatch([]*raft.Log{configLog(1, 1, "x", "y")})
+	for i := uint64(2); i <= entries; i++ {
+		s.ApplyBatch([]*raft.Log{commandLog(i, 1, names(7)[i%7])})
+	}
+	return s, m
+}
+
+func TestRuleA6_AnInstalledStateIsThatOfItsSender(t *testing.T) {
+	from, want := filled(t, 40)
+	to, got := filled(t, 9)
+	installs := []installedRow{}
+	to.installed = func(r installedRow) error { installs = append(installs, r); return nil }
+	if err := copyOf(t, from, to, nil); err != nil {
+		t.Fatal(err)
+	}
+	if to.applied.index != 40 || !maps.Equal(got.values, want.values) || !maps.Equal(got.published, want.values) {
+		t.Fatalf("applied %d, %v; want %v", to.applied.index, got.values, want.values)
+	}
+	if !bytes.Equal(to.applied.encode(), from.applied.encode()) {
+		t.Errorf("position %+v, want %+v", to.applied, from.applied)
+	}
+	if len(installs) != 1 || installs[0] != (installedRow{40, 1}) {
+		t.Errorf("installs %v", installs)
+	}
+	if row, err := readInstalled(to.store, 1); err != nil || row != (installedRow{40, 1}) {
+		t.Errorf("installed row %v, %v", row, err)
+	}
+	// The next entry goes on from there, and a restart too.
+	to.ApplyBatch([]*raft.Log{commandLog(41, 1, "c0")})
+	again, m := testFSM(t, to.store)
+	if again.applied.index != 41 || m.values["c0"] != want.values["c0"]+1 {
+		t.Errorf("after a restart: applied %d, %v", again.applied.index, m.values)
+	}
+}
+
+// RULES 4: a late snapshot must not take the state back.
+func TestRuleA5_ALateSnapshotIsRefused(t *testing.T) {
+	from, _ := filled(t, 20)
+	to, m := filled(t, 30)
+	before := maps.Clone(m.values)
+	to.installed = func(installedRow) error { t.Error("installed"); return nil }
+	if err := copyOf(t, from, to, nil); err == nil {
+		t.Error("taken")
+	}
+	same, _ := filled(t, 30)
+	if err := copyOf(t, same, to, nil); err != nil {
+		t.Errorf("one as old as the state: %v", err)
+	}
+	if to.applied.index != 30 || !maps.Equal(m.values, before) || to.fault.get() != nil {
+		t.Errorf("applied %d, %v, %v", to.applied.index, m.values, to.fault.get())
+	}
+}
+
+func TestDamagedSnapshotsChangeNothing(t *testing.T) {
+	from, _ := filled(t, 40)
+	for name, change := range map[string]func([]byte) []byte{
+		"cut":     func(b []byte) []byte { return b[:len(b)-9] },
+		"altered": func(b []byte) []byte { b[len(b)-12] ^= 1; return b },
+		"empty":   func(b []byte) []byte { return b[:1] },
+	} {
+		to, m := filled(t, 9)
+		before := maps.Clone(m.values)
+		if err := copyOf(t, from, to, change); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+		if to.applied.index != 9 || !maps.Equal(m.values, before) || to.fault.get() != nil {
+			t.Errorf("%s: applied %d, fault %v", name, to.applied.index, to.fault.get())
+		}
+		if reread, _ := testFSM(t, to.store); reread.applied.index != 9 {
+			t.Errorf("%s: the store stands at %d", name, reread.applied.index)
+		}
+	}
+}
+
+// RULES 2: what a log holds of another branch, behind or past a snapshot, is void.
+func TestRuleA4_AStaleLogIsDiscarded(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		first, last uint64
+		term        uint64
+		discarded   bool
+	}{
+		{"nothing", 0, 0, 1, false},
+		{"what follows", 41, 45, 2, false},
+		{"the same branch", 30, 45, 2, false},
+		{"another branch", 30, 45, 1, true},
+		{"another branch that ends before", 30, 35, 2, true},
+	} {
+		l, _ := openTestLog(t, kv.NewMem(nil))
+		for i := c.first; i > 0 && i <= c.last; i++ {
+			if err := l.StoreLog(&raft.Log{Index: i, Term: c.term, Type: raft.LogCommand}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, _, err := l.discardStale(installedRow{40, 2})
+		if err != nil || got != c.discarded {
+			t.Errorf("%s: discarded %v, %v", c.name, got, err)
+		}
+		if _, last := l.bounds(); (last == 0) != (c.discarded || c.last == 0) {
+			t.Errorf("%s: the log ends at %d", c.name, last)
+		}
+	}
+}
