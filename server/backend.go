@@ -70,6 +70,7 @@ type Attachment struct {
 	Node    Node
 	Stores  []Store
 	Disk    *DiskGuard // may be nil
+	Cluster Cluster    // may be nil
 }
 
 // Node says who serves.

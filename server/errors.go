@@ -82,6 +82,9 @@ func rules() []rule {
 		{is: shard.ErrFault, code: codes.Unavailable, reason: "SHARD_FAILED", retry: later},
 		{is: shard.ErrLogLost, code: codes.DataLoss, reason: "LOG_LOST"},
 
+		{is: ErrClusterRefused, code: codes.FailedPrecondition, reason: "CLUSTER_REFUSED", detail: true},
+		{is: ErrNoCluster, code: codes.Unimplemented, reason: "NO_CLUSTER"},
+
 		{is: errNotReady, code: codes.Unavailable, reason: "NOT_READY", retry: soon},
 		{is: errStopping, code: codes.Unavailable, reason: "STOPPING", retry: later},
 		{is: errTooManyCalls, code: codes.ResourceExhausted, reason: "TOO_MANY_CALLS", retry: soon, detail: true},

@@ -52,6 +52,7 @@ var errorRows = map[string]struct {
 	"kv.ErrLocked":               {kv.ErrLocked, codes.Internal, "INTERNAL", false},
 	"kv.ErrCorruption":           {kv.ErrCorruption, codes.DataLoss, "CORRUPTION", false},
 	"kv.ErrTooLarge":             {kv.ErrTooLarge, codes.Internal, "INTERNAL", false},
+	"kv.ErrOutside":              {kv.ErrOutside, codes.Internal, "INTERNAL", false},
 	"kv.ErrCommitted":            {kv.ErrCommitted, codes.Internal, "INTERNAL", false},
 	"kv.ErrEmptyKey":             {kv.ErrEmptyKey, codes.Internal, "INTERNAL", false},
 	"kv.ErrNotOperand":           {kv.ErrNotOperand, codes.Internal, "INTERNAL", false},
@@ -63,7 +64,6 @@ var errorRows = map[string]struct {
 	"kv/shard.ErrOutcomeUnknown": {shard.ErrOutcomeUnknown, codes.Unknown, "OUTCOME_UNKNOWN", false},
 	"kv/shard.ErrForeign":        {shard.ErrForeign, codes.Internal, "INTERNAL", false},
 	"kv/shard.ErrLogLost":        {shard.ErrLogLost, codes.DataLoss, "LOG_LOST", false},
-	"kv/shard.ErrNotReplicated":  {shard.ErrNotReplicated, codes.Internal, "INTERNAL", false},
 }
 
 func TestEveryExportedErrorHasItsRow(t *testing.T) {

@@ -89,6 +89,7 @@ func (s *Server) newGRPC() *grpc.Server {
 	pb.RegisterGraphServer(g, &graphService{calls: s.calls})
 	pb.RegisterCountersServer(g, &counterService{calls: s.calls})
 	pb.RegisterAdminServer(g, &adminService{calls: s.calls, scans: make(chan struct{}, maxScans)})
+	pb.RegisterClusterServer(g, &clusterService{calls: s.calls})
 	healthpb.RegisterHealthServer(g, s.health)
 	reflection.Register(g)
 	for name, info := range g.GetServiceInfo() {

@@ -41,6 +41,8 @@ var layers = []layer{
 	{"proto/liana/v1", nil},
 	{"proto/peer/v1", nil},
 	{"server", []string{"edgelist", "kv", "kv/shard", "kv/counter", "graph", "cache", "proto/..."}},
+	{"server/peer", []string{"edgelist", "kv", "kv/shard", "graph", "proto/peer/v1"}},
+	{"server/cluster", []string{"kv", "kv/shard", "kv/catalog", "graph", "proto/...", "server", "server/peer"}},
 	{"cmd/arch", nil},
 	{"cmd/lianad/...", []string{"..."}},
 	{"cmd/liana/...", []string{"..."}},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,9 +28,58 @@ type config struct {
 	LogFormat string `yaml:"log_format"`
 	LogLevel  string `yaml:"log_level"`
 
+	Cluster clusterConfig `yaml:"cluster"`
+
 	server.Config `yaml:",inline"`
 
 	Storage storageConfig `yaml:"storage"`
+}
+
+// clusterConfig says how the node is one of several.
+type clusterConfig struct {
+	// Join is the peer address of a node of the cluster that a new data directory
+	// joins; an existing one is of its cluster already.
+	Join string `yaml:"join"`
+	// Replication is the number of replicas of each shard, where this node founds the
+	// cluster (0: 1).
+	Replication int `yaml:"replication"`
+	// Roles are gateway, storage or both, with a comma between.
+	Roles string `yaml:"roles"`
+	// Zone is a failure domain, such as a rack: replicas of a shard go to different ones.
+	Zone string `yaml:"zone"`
+	// DeadAfter is how long a node may be away before its replicas are made anew
+	// elsewhere.
+	DeadAfter time.Duration `yaml:"dead_after"`
+}
+
+// Roles of a node.
+const (
+	roleGateway = "gateway"
+	roleStorage = "storage"
+)
+
+// has reports whether the node has a role.
+func (c clusterConfig) has(role string) bool {
+	return slices.Contains(strings.Split(c.Roles, ","), role)
+}
+
+func (c clusterConfig) validate() error {
+	var errs []error
+	if c.Replication < 0 || c.Replication > 7 || c.Replication != 0 && c.Replication%2 == 0 {
+		errs = append(errs, fmt.Errorf("cluster.replication: %d (allowed: 1, 3, 5 or 7)", c.Replication))
+	}
+	for r := range strings.SplitSeq(c.Roles, ",") {
+		if r != roleGateway && r != roleStorage {
+			errs = append(errs, fmt.Errorf("cluster.roles: %q (allowed: gateway, storage, or both with a comma between)", r))
+		}
+	}
+	if c.Join == "" && !c.has(roleStorage) {
+		errs = append(errs, errors.New("cluster.roles: a node that joins no cluster needs the role storage"))
+	}
+	if c.DeadAfter < time.Second {
+		errs = append(errs, fmt.Errorf("cluster.dead_after: %v (allowed: 1s or more)", c.DeadAfter))
+	}
+	return errors.Join(errs...)
 }
 
 // storageConfig trades memory and disk against speed.
@@ -60,6 +110,7 @@ func defaults() config {
 		DataDir:   "./liana-data",
 		LogFormat: "text",
 		LogLevel:  "info",
+		Cluster:   clusterConfig{Roles: roleGateway + "," + roleStorage, DeadAfter: 5 * time.Minute},
 		Config:    server.Defaults(),
 		Storage: storageConfig{
 			MemoryLimitBytes: 768 << 20,
@@ -96,7 +147,7 @@ func (c config) validate() error {
 	add(c.LogFormat != "text" && c.LogFormat != "json", "log_format: %q (allowed: text, json)", c.LogFormat)
 	_, err := logLevel(c.LogLevel)
 	add(err != nil, "log_level: %q (allowed: debug, info, warn, error)", c.LogLevel)
-	return errors.Join(errors.Join(errs...), c.Config.Validate(), c.Storage.validate())
+	return errors.Join(errors.Join(errs...), c.Cluster.validate(), c.Config.Validate(), c.Storage.validate())
 }
 
 func (s storageConfig) validate() error {
@@ -149,7 +200,10 @@ func bind(set *pflag.FlagSet, c *config) {
 	set.StringVar(&c.GRPCAddr, "grpc-addr", c.GRPCAddr, "address of the gRPC API; port 0 takes a free one")
 	set.StringVar(&c.HTTPAddr, "http-addr", c.HTTPAddr, "address of health, metrics and profiles")
 	set.StringVar(&c.RESPAddr, "resp-addr", c.RESPAddr, "address of the Redis protocol (not served yet)")
-	set.StringVar(&c.PeerAddr, "peer-addr", c.PeerAddr, "address for other nodes (not served yet)")
+	set.StringVar(&c.PeerAddr, "peer-addr", c.PeerAddr, "address for the other nodes of the cluster")
+	set.StringVar(&c.Cluster.Join, "join", c.Cluster.Join, "peer address of a node whose cluster a new data directory joins")
+	set.IntVar(&c.Cluster.Replication, "replication", c.Cluster.Replication, "replicas of each shard, where this node founds the cluster: 1, 3, 5 or 7 (0: 1)")
+	set.StringVar(&c.Cluster.Roles, "roles", c.Cluster.Roles, "what the node does: gateway, storage or both")
 	set.BoolVar(&c.AllowRemote, "allow-remote", c.AllowRemote, "permit addresses that other machines can reach; there is no authentication")
 	set.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
 	set.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")

@@ -27,16 +27,20 @@ type node struct {
 	state, wal *pebblekv.Store
 	shards     *shard.Node
 	graph      *graph.Graph
+	cluster    *membership
 	// flushed is called when the state has become durable; nil until there are shards.
 	flushed atomic.Pointer[func()]
 }
 
 // openNode opens the layers from the bottom up. On an error those that were
 // opened are closed again.
-func openNode(cfg config, schema *graph.Schema, log *slog.Logger, fatal func(error)) (*node, error) {
-	n := &node{cfg: cfg, log: log, fatal: fatal}
+func openNode(cfg config, schema *graph.Schema, ports *ports, log *slog.Logger, fatal func(error)) (*node, error) {
+	n := &node{cfg: cfg, log: log, fatal: fatal, cluster: newMembership(cfg, ports, log)}
 	for _, open := range []func() error{
-		n.limitMemory, n.openDir, n.openStores, n.openShards, func() error { return n.openGraph(schema) },
+		n.limitMemory, n.openDir, n.openStores, n.openShards,
+		func() error { return n.openCluster(schema) },
+		func() error { return n.openGraph(schema) },
+		n.serveCluster,
 	} {
 		if err := open(); err != nil {
 			return nil, errors.Join(err, n.close())
@@ -55,8 +59,15 @@ func (n *node) limitMemory() error {
 }
 
 func (n *node) openDir() (err error) {
-	n.dir, err = datadir.Open(n.cfg.DataDir, datadir.Options{Shards: n.cfg.Shards})
+	joined, err := n.cluster.join(n.cfg.DataDir)
 	if err != nil {
+		return err
+	}
+	n.dir, err = datadir.Open(n.cfg.DataDir, datadir.Options{Shards: n.cfg.Shards, Cluster: joined})
+	if err != nil {
+		return err
+	}
+	if err := n.cluster.load(n.dir); err != nil {
 		return err
 	}
 	n.guard = server.NewDiskGuard(n.dir.Path(), n.cfg.Disk.ReserveBytes, n.log)
@@ -105,7 +116,7 @@ func (n *node) storeFault(store string) func(error) {
 func (n *node) openShards() (err error) {
 	n.shards, err = shard.OpenNode(shard.NodeConfig{
 		State: n.state, Log: n.wal, StablePath: n.dir.StablePath(),
-		NodeID: n.dir.Identity().NodeID,
+		NodeID: n.dir.Identity().NodeID, ClusterID: n.dir.Identity().ClusterID, Dial: n.cluster.pool.Dial,
 		Logger: n.log,
 		Limits: shard.Limits{LogBytes: n.cfg.Storage.RaftLogBytes},
 	})
@@ -122,6 +133,7 @@ func (n *node) openGraph(schema *graph.Schema) (err error) {
 	n.graph, err = graph.Open(graph.Config{
 		Node: n.shards, Store: n.state, Shards: id.Shards, Schema: schema,
 		Timeline: id.Timeline, PageKey: id.TokenKey,
+		Replicas: n.cluster.replicas(n.shards.Replicas(), id.Shards), Remote: n.cluster.member,
 		CacheBytes: s.PageCacheBytes, Lists: s.Lists.options(), Retain: s.ChangeLogEntries,
 		MaxBacklogBytes: s.MaxBacklogBytes, MaxBacklogAge: s.MaxBacklogAge, FreshWait: s.FreshWait,
 		Admit: n.guard.Admit, Logger: n.log,
@@ -133,16 +145,18 @@ func (n *node) openGraph(schema *graph.Schema) (err error) {
 func (n *node) attachment() server.Attachment {
 	id := n.dir.Identity()
 	return server.Attachment{
-		Backend: n.graph,
+		Backend: backend{n.cluster.router, n.graph},
 		Node:    server.Node{Version: version, ClusterID: id.ClusterID, NodeID: id.NodeID},
 		Stores:  []server.Store{{Name: "state", Stats: n.state.Stats}, {Name: "log", Stats: n.wal.Stats}},
 		Disk:    n.guard,
+		Cluster: n.cluster.member,
 	}
 }
 
 // close closes what is open, from the top down.
 func (n *node) close() error {
 	var errs []error
+	n.cluster.stop()
 	if n.graph != nil {
 		n.graph.Close()
 	}

@@ -37,8 +37,13 @@ func start(cfg config, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	log.Info("starting", "version", version, "data_dir", cfg.DataDir, "grpc", srv.GRPCAddr(), "http", srv.HTTPAddr())
-	n, err := openNode(cfg, schema, log, func(err error) {
+	ports, err := listenPeers(cfg, srv, log)
+	if err != nil {
+		stopNow(srv)
+		return err
+	}
+	log.Info("starting", "version", version, "data_dir", cfg.DataDir, "grpc", srv.GRPCAddr(), "http", srv.HTTPAddr(), "peer", ports.peerAddr())
+	n, err := openNode(cfg, schema, ports, log, func(err error) {
 		log.Error("the process ends: an engine cannot go on", "error", err)
 		os.Exit(exitFailed)
 	})
@@ -88,9 +93,9 @@ func serve(srv *server.Server, n *node, signals <-chan os.Signal, stdout io.Writ
 // announce prints the one line that says that the node serves, and where.
 func announce(srv *server.Server, n *node, stdout io.Writer) {
 	id := n.dir.Identity()
-	// RESP and peers: no package serves there yet.
-	fmt.Fprintf(stdout, "liana ready grpc=%s http=%s resp=off peer=off data-dir=%s shards=%d pid=%d\n",
-		srv.GRPCAddr(), srv.HTTPAddr(), word(n.dir.Path()), id.Shards, os.Getpid())
+	// RESP: no package serves there yet.
+	fmt.Fprintf(stdout, "liana ready grpc=%s http=%s resp=off peer=%s data-dir=%s shards=%d pid=%d\n",
+		srv.GRPCAddr(), srv.HTTPAddr(), n.cluster.ports.peerAddr(), word(n.dir.Path()), id.Shards, os.Getpid())
 	if !isTerminal(stdout) {
 		return
 	}

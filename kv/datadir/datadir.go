@@ -32,6 +32,7 @@ const (
 	stateDir     = "state"
 	logDir       = "log"
 	stableFile   = "raft.db"
+	mapFile      = "MAP"
 )
 
 // Options say how to open a directory.
@@ -193,6 +194,7 @@ func create(path string, opts Options) (Identity, error) {
 	id := newIdentity(shards, time.Now())
 	if c := opts.Cluster; c != nil {
 		id = *c
+		id.Joined = true
 		id.Created = time.Now().UTC().Truncate(time.Second)
 	}
 	b, err := id.encode()
@@ -254,6 +256,9 @@ func (d *Dir) LogPath() string { return filepath.Join(d.path, logDir) }
 
 // StablePath returns the file of the Raft groups' terms and votes.
 func (d *Dir) StablePath() string { return filepath.Join(d.path, stableFile) }
+
+// MapPath returns the file of the last map of the cluster.
+func (d *Dir) MapPath() string { return filepath.Join(d.path, mapFile) }
 
 // Close gives the directory free. Close the engines in it first.
 func (d *Dir) Close() error { return d.lock.release() }

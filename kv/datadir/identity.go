@@ -36,6 +36,8 @@ type Identity struct {
 	TokenKey  []byte // 32 bytes; a secret
 	Shards    int
 	Created   time.Time
+	// Joined: the node joined a cluster, so it never founds one.
+	Joined bool
 }
 
 // record is the identity as it lies in the file.
@@ -47,6 +49,7 @@ type record struct {
 	TokenKey  []byte    `json:"token_key"`
 	Shards    int       `json:"shards"`
 	Created   time.Time `json:"created"`
+	Joined    bool      `json:"joined,omitempty"`
 }
 
 // newIdentity draws a new cluster of one node.
@@ -84,6 +87,7 @@ func (id Identity) encode() ([]byte, error) {
 		TokenKey:  id.TokenKey,
 		Shards:    id.Shards,
 		Created:   id.Created,
+		Joined:    id.Joined,
 	}, "", "  ")
 	return append(b, '\n'), err
 }
@@ -155,6 +159,6 @@ func (r record) identity() (Identity, error) {
 	}
 	return Identity{
 		ClusterID: r.ClusterID, NodeID: r.NodeID, Timeline: timeline,
-		TokenKey: r.TokenKey, Shards: r.Shards, Created: r.Created,
+		TokenKey: r.TokenKey, Shards: r.Shards, Created: r.Created, Joined: r.Joined,
 	}, nil
 }

@@ -356,8 +356,13 @@ func (x *ProposeRequest) GetCommand() []byte {
 }
 
 type ProposeResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Result        []byte                 `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	MapVersion uint64                 `protobuf:"varint,1,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
+	Changed    bool                   `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	// Why the catalog refused the command: a number of the table in
+	// server/cluster/catalog.go. 0: it did not.
+	Refusal       uint32 `protobuf:"varint,3,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -392,11 +397,32 @@ func (*ProposeResponse) Descriptor() ([]byte, []int) {
 	return file_peer_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *ProposeResponse) GetResult() []byte {
+func (x *ProposeResponse) GetMapVersion() uint64 {
 	if x != nil {
-		return x.Result
+		return x.MapVersion
 	}
-	return nil
+	return 0
+}
+
+func (x *ProposeResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+func (x *ProposeResponse) GetRefusal() uint32 {
+	if x != nil {
+		return x.Refusal
+	}
+	return 0
+}
+
+func (x *ProposeResponse) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
 }
 
 type PrepareReplicaRequest struct {
@@ -885,11 +911,9 @@ func (x *Replica) GetDiskBytes() uint64 {
 }
 
 type Member struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Replica string                 `protobuf:"bytes,1,opt,name=replica,proto3" json:"replica,omitempty"`
-	Voter   bool                   `protobuf:"varint,2,opt,name=voter,proto3" json:"voter,omitempty"`
-	// Entries behind the leader's log, as the leader knows.
-	Lag           uint64 `protobuf:"varint,3,opt,name=lag,proto3" json:"lag,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Replica       string                 `protobuf:"bytes,1,opt,name=replica,proto3" json:"replica,omitempty"`
+	Voter         bool                   `protobuf:"varint,2,opt,name=voter,proto3" json:"voter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -938,13 +962,6 @@ func (x *Member) GetVoter() bool {
 	return false
 }
 
-func (x *Member) GetLag() uint64 {
-	if x != nil {
-		return x.Lag
-	}
-	return 0
-}
-
 var File_peer_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_peer_v1_cluster_proto_rawDesc = "" +
@@ -967,9 +984,13 @@ const file_peer_v1_cluster_proto_rawDesc = "" +
 	"\x10WatchMapResponse\x12\x10\n" +
 	"\x03map\x18\x01 \x01(\fR\x03map\"*\n" +
 	"\x0eProposeRequest\x12\x18\n" +
-	"\acommand\x18\x01 \x01(\fR\acommand\")\n" +
-	"\x0fProposeResponse\x12\x16\n" +
-	"\x06result\x18\x01 \x01(\fR\x06result\"-\n" +
+	"\acommand\x18\x01 \x01(\fR\acommand\"\x80\x01\n" +
+	"\x0fProposeResponse\x12\x1f\n" +
+	"\vmap_version\x18\x01 \x01(\x04R\n" +
+	"mapVersion\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\x12\x18\n" +
+	"\arefusal\x18\x03 \x01(\rR\arefusal\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"-\n" +
 	"\x15PrepareReplicaRequest\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\"2\n" +
 	"\x16PrepareReplicaResponse\x12\x18\n" +
@@ -1007,11 +1028,10 @@ const file_peer_v1_cluster_proto_rawDesc = "" +
 	"\x05fault\x18\a \x01(\tR\x05fault\x12)\n" +
 	"\amembers\x18\b \x03(\v2\x0f.peer.v1.MemberR\amembers\x12\x1d\n" +
 	"\n" +
-	"disk_bytes\x18\t \x01(\x04R\tdiskBytes\"J\n" +
+	"disk_bytes\x18\t \x01(\x04R\tdiskBytes\"8\n" +
 	"\x06Member\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\tR\areplica\x12\x14\n" +
-	"\x05voter\x18\x02 \x01(\bR\x05voter\x12\x10\n" +
-	"\x03lag\x18\x03 \x01(\x04R\x03lag2\xff\x03\n" +
+	"\x05voter\x18\x02 \x01(\bR\x05voter2\xff\x03\n" +
 	"\aCluster\x123\n" +
 	"\x04Join\x12\x14.peer.v1.JoinRequest\x1a\x15.peer.v1.JoinResponse\x12A\n" +
 	"\bWatchMap\x12\x18.peer.v1.WatchMapRequest\x1a\x19.peer.v1.WatchMapResponse0\x01\x12<\n" +

@@ -1,0 +1,139 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/lianadb/liana/graph"
+	"github.com/lianadb/liana/kv"
+	"github.com/lianadb/liana/kv/catalog"
+	"github.com/lianadb/liana/kv/shard"
+	peerv1 "github.com/lianadb/liana/proto/peer/v1"
+)
+
+const catalogShard = catalog.CatalogShard
+
+// catalogReplica is this node's replica of the catalog, where it has one.
+type catalogReplica struct {
+	node  *shard.Node
+	store kv.Store
+
+	mu      sync.Mutex
+	machine *catalog.Machine
+	raft    *shard.Shard
+}
+
+// start starts the replica; see shard.ShardConfig.Join.
+func (c *catalogReplica) start(join bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.raft != nil {
+		return nil
+	}
+	m, err := catalog.NewMachine(c.store)
+	if err != nil {
+		return err
+	}
+	s, err := c.node.StartShard(shard.ShardConfig{ID: catalogShard, Machine: m, Join: join})
+	if err != nil {
+		return err
+	}
+	c.machine, c.raft = m, s
+	return nil
+}
+
+func (c *catalogReplica) stop() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.raft == nil {
+		return nil
+	}
+	err := c.raft.Close()
+	c.machine, c.raft = nil, nil
+	return err
+}
+
+// group returns the catalog's Raft group on this node.
+func (c *catalogReplica) group() (*shard.Shard, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.raft == nil {
+		return nil, &graph.MovedError{Shard: catalogShard}
+	}
+	return c.raft, nil
+}
+
+// board shows what the replica applies; nil where there is none.
+func (c *catalogReplica) board() *catalog.Board {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.machine == nil {
+		return nil
+	}
+	return c.machine.Board()
+}
+
+// leads reports whether this node leads the catalog.
+func (c *catalogReplica) leads() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.machine != nil && c.machine.Leading()
+}
+
+// propose has the catalog apply a command, where this node leads it.
+func (c *catalogReplica) propose(ctx context.Context, cmd []byte) (catalog.Result, error) {
+	s, err := c.group()
+	if err != nil {
+		return catalog.Result{}, err
+	}
+	res, err := s.Propose(ctx, cmd)
+	if errors.Is(err, shard.ErrNotLeader) {
+		leader, _ := s.Leader()
+		return catalog.Result{}, fmt.Errorf("%w: %w", &graph.MovedError{Shard: catalogShard, Leader: leader}, err)
+	}
+	if err != nil {
+		return catalog.Result{}, err
+	}
+	return res.(catalog.Result), nil
+}
+
+// refusals are the reasons of the catalog by their numbers in the protocol, from 1.
+func refusals() []error {
+	return []error{
+		catalog.ErrRefused, catalog.ErrStale, catalog.ErrUnfounded, catalog.ErrUnknown, catalog.ErrWiped, catalog.ErrRemoved,
+	}
+}
+
+// refusal is a reason that came from another node.
+type refusal struct {
+	text string
+	is   error
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.is }
+
+func wireResult(r catalog.Result) *peerv1.ProposeResponse {
+	out := &peerv1.ProposeResponse{MapVersion: r.Version, Changed: r.Changed}
+	if r.Err == nil {
+		return out
+	}
+	out.Refusal, out.Message = 1, r.Err.Error()
+	for i, is := range refusals() {
+		if errors.Is(r.Err, is) {
+			out.Refusal = uint32(i + 1)
+		}
+	}
+	return out
+}
+
+func result(r *peerv1.ProposeResponse) catalog.Result {
+	out := catalog.Result{Version: r.GetMapVersion(), Changed: r.GetChanged()}
+	if n := r.GetRefusal(); n > 0 {
+		known := refusals()
+		out.Err = &refusal{r.GetMessage(), known[min(int(n), len(known))-1]}
+	}
+	return out
+}

@@ -1,0 +1,313 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lianadb/liana/graph"
+	"github.com/lianadb/liana/kv"
+	"github.com/lianadb/liana/kv/catalog"
+	"github.com/lianadb/liana/kv/shard"
+	peerv1 "github.com/lianadb/liana/proto/peer/v1"
+	"github.com/lianadb/liana/server/peer"
+)
+
+// Config configures a Member.
+type Config struct {
+	// Self is this node as it is to stand in the map.
+	Self  catalog.RegisterNode
+	Node  *shard.Node
+	State kv.Store
+	// Board holds the newest map known, at first the one this node was stopped with.
+	Board *catalog.Board
+	// File keeps the newest map for the next start.
+	File *catalog.File
+	Pool *peer.Pool
+	// DeadAfter is how long a node may be away before its replicas are made anew.
+	DeadAfter time.Duration
+	Log       *slog.Logger
+}
+
+// Member is this process as a member of its cluster.
+type Member struct {
+	cfg      Config
+	replicas *replicas
+	lead     *leader
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// New returns a member that does nothing before Start.
+func New(cfg Config) *Member {
+	m := &Member{cfg: cfg}
+	m.replicas = &replicas{
+		node:    cfg.Node,
+		catalog: &catalogReplica{node: cfg.Node, store: cfg.State},
+	}
+	m.lead = newLeader(m)
+	return m
+}
+
+// Map returns the newest map known.
+func (m *Member) Map() *catalog.Map { return m.cfg.Board.Map() }
+
+// ReplicasOf returns the nodes that should have a replica of a shard.
+func (m *Member) ReplicasOf(id uint32) []string {
+	s := m.Map().Shard(id)
+	if s == nil {
+		return nil
+	}
+	return wanted(s)
+}
+
+// wanted returns the nodes where copies of a shard are to be.
+func wanted(s *catalog.Shard) []string {
+	var out []string
+	for _, r := range s.Replicas {
+		if s.Moving != nil && r.Node == s.Moving.From {
+			continue
+		}
+		out = append(out, r.Node)
+	}
+	if s.Moving != nil && s.Moving.To != "" && !slices.Contains(out, s.Moving.To) {
+		out = append(out, s.Moving.To)
+	}
+	return out
+}
+
+// Deliver implements graph.Remote: at the node that leads the shard, which the ones
+// asked know.
+func (m *Member) Deliver(ctx context.Context, to uint32, delivery []byte) ([]byte, error) {
+	var last error = &graph.MovedError{Shard: to}
+	nodes := m.ReplicasOf(to)
+	for range 2 * len(nodes) {
+		node := nodes[0]
+		nodes = append(nodes[1:], node)
+		if node == m.cfg.Self.ID {
+			continue
+		}
+		c, err := m.cfg.Pool.Client(node)
+		if err == nil {
+			var answer []byte
+			if answer, err = c.Deliver(ctx, to, delivery); err == nil {
+				return answer, nil
+			}
+		}
+		last = err
+		var moved *graph.MovedError
+		if errors.As(err, &moved) && moved.Leader != "" {
+			if i := slices.Index(nodes, moved.Leader); i > 0 {
+				nodes[0], nodes[i] = nodes[i], nodes[0]
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, last
+}
+
+// StartCatalog starts this node's replica of the catalog. found is the first map of
+// a new cluster, nil where the replica is there already.
+func (m *Member) StartCatalog(found *catalog.Map) error {
+	if err := m.replicas.catalog.start(false); err != nil {
+		return fmt.Errorf("catalog: %w", err)
+	}
+	if found != nil {
+		m.lead.found = found
+	}
+	return nil
+}
+
+// Start begins to follow the map and to do what it wants of this node.
+func (m *Member) Start(shards Shards) {
+	m.replicas.shards = shards
+	ctx, cancel := context.WithCancel(context.Background())
+	m.stop = cancel
+	m.done.Go(func() { m.follow(ctx) })
+	m.done.Go(func() { m.save(ctx) })
+	m.done.Go(func() { m.register(ctx) })
+	m.done.Go(func() { m.lead.run(ctx) })
+}
+
+// Stop ends what Start began.
+func (m *Member) Stop() {
+	if m.stop != nil {
+		m.stop()
+	}
+	m.done.Wait()
+	if err := m.replicas.catalog.stop(); err != nil {
+		m.cfg.Log.Warn("catalog: stop", "error", err)
+	}
+}
+
+// Pauses of the member's loops.
+const (
+	followRetry   = 500 * time.Millisecond
+	registerRetry = time.Second
+	proposeTime   = 5 * time.Second
+	savePause     = 100 * time.Millisecond
+)
+
+// follow keeps the map up to date: from the replica of the catalog where this node
+// has one, else from other nodes.
+func (m *Member) follow(ctx context.Context) {
+	for turn := 0; ctx.Err() == nil; turn++ {
+		if own := m.replicas.catalog.board(); own != nil {
+			m.copy(ctx, own)
+			continue
+		}
+		if node := m.source(turn); node != "" {
+			if err := m.watch(ctx, node); err != nil && ctx.Err() == nil {
+				m.cfg.Log.Debug("map: watching ended", "node", node, "error", err)
+			}
+		}
+		sleep(ctx, followRetry)
+	}
+}
+
+// copy shows what the replica of the catalog applies, for some time.
+func (m *Member) copy(ctx context.Context, own *catalog.Board) {
+	have := m.Map().Version
+	select {
+	case <-own.Newer(have):
+	case <-ctx.Done():
+		return
+	case <-time.After(followRetry): // the replica may be gone
+		return
+	}
+	if err := m.cfg.Board.Post(own.Map().Since(have)); err != nil {
+		m.cfg.Log.Error("map: not taken over from the catalog", "error", err)
+	}
+}
+
+// source returns the node to watch at the n-th attempt: those with the catalog first.
+func (m *Member) source(n int) string {
+	mp := m.Map()
+	var nodes []string
+	for _, r := range mp.Catalog.Replicas {
+		nodes = append(nodes, r.Node)
+	}
+	for _, other := range mp.Nodes {
+		if other.State != catalog.Removed && !slices.Contains(nodes, other.ID) {
+			nodes = append(nodes, other.ID)
+		}
+	}
+	nodes = slices.DeleteFunc(nodes, func(id string) bool { return id == m.cfg.Self.ID })
+	if len(nodes) == 0 {
+		return ""
+	}
+	return nodes[n%len(nodes)]
+}
+
+func (m *Member) watch(ctx context.Context, node string) error {
+	c, err := m.cfg.Pool.Client(node)
+	if err != nil {
+		return err
+	}
+	return c.WatchMap(ctx, m.Map().Version, func(delta []byte) error {
+		d, err := catalog.DecodeDelta(delta)
+		if err != nil {
+			return err
+		}
+		return m.cfg.Board.Post(d)
+	})
+}
+
+// save keeps each new map for the next start.
+func (m *Member) save(ctx context.Context) {
+	m.cfg.File.Follow(ctx, m.cfg.Board, savePause, func(err error) {
+		m.cfg.Log.Error("map: not saved", "error", err)
+	})
+}
+
+// register tells the catalog this node's addresses, until it knows them.
+func (m *Member) register(ctx context.Context) {
+	select {
+	case <-m.cfg.Board.Newer(0):
+	case <-ctx.Done():
+		return
+	}
+	for ctx.Err() == nil {
+		if m.registered() {
+			return
+		}
+		if err := m.Edit(ctx, catalog.AnyVersion, m.cfg.Self); err != nil && ctx.Err() == nil {
+			m.cfg.Log.Info("not registered with the catalog yet", "error", err)
+		}
+		sleep(ctx, registerRetry)
+	}
+}
+
+func (m *Member) registered() bool {
+	n, s := m.Map().Node(m.cfg.Self.ID), m.cfg.Self
+	return n != nil && n.PeerAddr == s.PeerAddr && n.GRPCAddr == s.GRPCAddr && n.Gateway == s.Gateway &&
+		n.Storage == s.Storage && n.Zone == s.Zone
+}
+
+// Edit has the catalog make an edit, wherever it is led.
+func (m *Member) Edit(ctx context.Context, expected uint64, e catalog.Edit) error {
+	cmd, err := catalog.Command(expected, e)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, proposeTime)
+	defer cancel()
+	res, err := m.propose(ctx, cmd)
+	if err != nil {
+		return fmt.Errorf("catalog: %w", err)
+	}
+	return res.Err
+}
+
+// propose asks the nodes with a replica of the catalog until one leads it.
+func (m *Member) propose(ctx context.Context, cmd []byte) (catalog.Result, error) {
+	res, err := m.replicas.catalog.propose(ctx, cmd)
+	for turn := 0; again(err) && ctx.Err() == nil; turn++ {
+		node := m.source(turn)
+		var moved *graph.MovedError
+		if errors.As(err, &moved) && moved.Leader != "" {
+			node = moved.Leader
+		}
+		if node == "" || node == m.cfg.Self.ID || turn%4 == 3 {
+			res, err = m.replicas.catalog.propose(ctx, cmd)
+		} else {
+			res, err = m.proposeAt(ctx, node, cmd)
+		}
+		if again(err) {
+			sleep(ctx, 20*time.Millisecond)
+		}
+	}
+	return res, err
+}
+
+// again reports whether a command was certainly not proposed, so that another node
+// may be asked.
+func again(err error) bool {
+	return !errors.Is(err, shard.ErrOutcomeUnknown) && (errors.Is(err, shard.ErrNotLeader) || errors.Is(err, graph.ErrUnreachable))
+}
+
+func (m *Member) proposeAt(ctx context.Context, node string, cmd []byte) (catalog.Result, error) {
+	c, err := m.cfg.Pool.Client(node)
+	if err != nil {
+		return catalog.Result{}, err
+	}
+	res, err := c.Propose(ctx, &peerv1.ProposeRequest{Command: cmd})
+	if err != nil {
+		return catalog.Result{}, err
+	}
+	return result(res), nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,315 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"reflect"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lianadb/liana/edgelist"
+	"github.com/lianadb/liana/graph"
+	"github.com/lianadb/liana/kv/shard"
+	peerv1 "github.com/lianadb/liana/proto/peer/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// echo is a Local whose answers are made of its arguments, and whose error is err.
+type echo struct {
+	err   error
+	block chan struct{} // where set, calls wait for it or their context
+	got   any
+	// arrived, where set, is told of each call.
+	arrived chan struct{}
+}
+
+func (e *echo) answer(ctx context.Context, got any) error {
+	e.got = got
+	if e.arrived != nil {
+		e.arrived <- struct{}{}
+	}
+	if e.block != nil {
+		select {
+		case <-e.block:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return e.err
+}
+
+func (e *echo) Mutate(ctx context.Context, ms []graph.Mutation, wait graph.Wait) ([]graph.MutationResult, string, error) {
+	res := make([]graph.MutationResult, len(ms))
+	for i := range res {
+		res[i] = graph.MutationResult{Outcome: graph.Unchanged}
+	}
+	res[0] = graph.MutationResult{Outcome: graph.Failed, Err: &graph.MovedError{Shard: 3, Leader: "b"}}
+	return res, "token", e.answer(ctx, []any{ms, wait})
+}
+
+func (e *echo) HasEdges(ctx context.Context, ro graph.ReadOptions, t graph.EdgeType, srcs, dsts []uint64, exists []bool) (string, error) {
+	exists[len(exists)-1] = true
+	return "token", e.answer(ctx, []any{ro, t, srcs, dsts})
+}
+
+func (e *echo) GetEdge(ctx context.Context, ro graph.ReadOptions, t graph.EdgeType, src, dst uint64) (edgelist.Edge, string, error) {
+	return edgelist.Edge{Peer: dst, Time: 5, Props: []byte("p")}, "token", e.answer(ctx, []any{ro, t, src, dst})
+}
+
+func (e *echo) CountEdges(ctx context.Context, ro graph.ReadOptions, lists []graph.ListKey, w graph.Window, counts []uint64) (string, error) {
+	counts[0] = 9
+	return "token", e.answer(ctx, []any{ro, lists, w})
+}
+
+func (e *echo) ListEdges(ctx context.Context, ro graph.ReadOptions, q graph.ListQuery) (graph.ListPage, error) {
+	return graph.ListPage{Edges: []edgelist.Edge{{Peer: 1, Time: 2}}, Next: "n", Token: "token"}, e.answer(ctx, []any{ro, q})
+}
+
+func (e *echo) IncrPart(ctx context.Context, ins []graph.Increment, ordinals []uint32, id string) ([]graph.IncrResult, string, error) {
+	return []graph.IncrResult{{Value: 4, Changed: true}, {Err: graph.ErrOverflow}}, "token", e.answer(ctx, []any{ins, ordinals, id})
+}
+
+func (e *echo) GetCounters(ctx context.Context, ro graph.ReadOptions, refs []graph.CounterRef) ([]graph.CounterValue, string, error) {
+	return []graph.CounterValue{{Counter: refs[0], Value: 3, Exists: true, ExpireAt: 8}}, "token", e.answer(ctx, []any{ro, refs})
+}
+
+func (e *echo) SetCounter(ctx context.Context, c graph.CounterRef, value, expireAt int64) (string, error) {
+	return "token", e.answer(ctx, []any{c, value, expireAt})
+}
+
+func (e *echo) DeleteCounter(ctx context.Context, c graph.CounterRef) (bool, string, error) {
+	return true, "token", e.answer(ctx, []any{c})
+}
+
+func (e *echo) Deliver(ctx context.Context, to uint32, delivery []byte) ([]byte, error) {
+	return []byte("answer"), e.answer(ctx, []any{to, delivery})
+}
+
+type noCluster struct {
+	peerv1.UnimplementedClusterServer
+}
+
+// serve opens a port and a client of it.
+func serve(t *testing.T, local Local, streams func(net.Conn)) (*Port, *Client) {
+	t.Helper()
+	p, err := Listen("127.0.0.1:0", nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Serve(Services{Local: local, Cluster: noCluster{}, Streams: streams})
+	t.Cleanup(p.Stop)
+	pool := NewPool(func(string) string { return p.Addr() }, nil)
+	t.Cleanup(func() { _ = pool.Close() })
+	c, err := pool.Client("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, c
+}
+
+func testCtx(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Each call arrives as it was made, and its answer comes back.
+func TestCallsArriveAsTheyWereMade(t *testing.T) {
+	e := &echo{}
+	_, c := serve(t, e, nil)
+	ctx := testCtx(t)
+	ro := graph.ReadOptions{Level: graph.Linearizable, Token: "t"}
+	list := graph.ListKey{Vertex: graph.Vertex{Type: 2, ID: 1 << 63}, Type: 3, Dir: graph.In}
+	key := graph.CounterRef{Key: "k"}
+	metric := graph.CounterRef{Vertex: graph.Vertex{Type: 2, ID: 7}, Metric: 4}
+	ms := []graph.Mutation{
+		{Op: graph.OpAdd, Type: 1, Src: 1, Dst: 1<<64 - 2, Time: 7, Props: []byte("x")},
+		{Op: graph.OpDelete, Type: 2, Src: 3, Dst: 4},
+	}
+	ins := []graph.Increment{
+		{Counter: key, Delta: -3, Min: -9, HasMin: true, ExpireAt: 6},
+		{Counter: metric, Delta: 1, Max: 0, HasMax: true},
+	}
+	query := graph.ListQuery{List: list, Order: graph.IDAscending, PageSize: 5, PageToken: "p", Skip: 8, Window: graph.AllTime()}
+	for _, call := range []struct {
+		name string
+		make func() ([]any, error)
+		got  []any
+		want []any
+	}{
+		{"Mutate", func() ([]any, error) {
+			res, token, err := c.Mutate(ctx, ms, graph.WaitForward)
+			return []any{res, token}, err
+		}, []any{ms, graph.WaitForward}, []any{[]graph.MutationResult{
+			{Outcome: graph.Failed, Err: &graph.MovedError{Shard: 3, Leader: "b"}}, {Outcome: graph.Unchanged}}, "token"}},
+		{"HasEdges", func() ([]any, error) {
+			exists := make([]bool, 2)
+			token, err := c.HasEdges(ctx, ro, 3, []uint64{1}, []uint64{2, 3}, exists)
+			return []any{exists, token}, err
+		}, []any{ro, graph.EdgeType(3), []uint64{1}, []uint64{2, 3}}, []any{[]bool{false, true}, "token"}},
+		{"GetEdge", func() ([]any, error) {
+			edge, token, err := c.GetEdge(ctx, ro, 3, 1, 2)
+			return []any{edge, token}, err
+		}, []any{ro, graph.EdgeType(3), uint64(1), uint64(2)}, []any{edgelist.Edge{Peer: 2, Time: 5, Props: []byte("p")}, "token"}},
+		{"CountEdges", func() ([]any, error) {
+			counts := make([]uint64, 1)
+			token, err := c.CountEdges(ctx, ro, []graph.ListKey{list}, graph.Window{Since: -1, Until: 3}, counts)
+			return []any{counts, token}, err
+		}, []any{ro, []graph.ListKey{list}, graph.Window{Since: -1, Until: 3}}, []any{[]uint64{9}, "token"}},
+		{"ListEdges", func() ([]any, error) {
+			page, err := c.ListEdges(ctx, ro, query)
+			return []any{page}, err
+		}, []any{ro, query}, []any{graph.ListPage{Edges: []edgelist.Edge{{Peer: 1, Time: 2}}, Next: "n", Token: "token"}}},
+		{"IncrPart", func() ([]any, error) {
+			res, token, err := c.IncrPart(ctx, ins, []uint32{4, 9}, "id")
+			if !errors.Is(res[1].Err, graph.ErrOverflow) {
+				t.Errorf("IncrPart: %v", res[1].Err)
+			}
+			return []any{res[0], token}, err
+		}, []any{ins, []uint32{4, 9}, "id"}, []any{graph.IncrResult{Value: 4, Changed: true}, "token"}},
+		{"GetCounters", func() ([]any, error) {
+			v, token, err := c.GetCounters(ctx, ro, []graph.CounterRef{metric})
+			return []any{v, token}, err
+		}, []any{ro, []graph.CounterRef{metric}}, []any{[]graph.CounterValue{{Counter: metric, Value: 3, Exists: true, ExpireAt: 8}}, "token"}},
+		{"SetCounter", func() ([]any, error) {
+			token, err := c.SetCounter(ctx, key, -5, 6)
+			return []any{token}, err
+		}, []any{key, int64(-5), int64(6)}, []any{"token"}},
+		{"DeleteCounter", func() ([]any, error) {
+			ok, token, err := c.DeleteCounter(ctx, key)
+			return []any{ok, token}, err
+		}, []any{key}, []any{true, "token"}},
+		{"Deliver", func() ([]any, error) {
+			b, err := c.Deliver(ctx, 3, []byte("d"))
+			return []any{b}, err
+		}, []any{uint32(3), []byte("d")}, []any{[]byte("answer")}},
+	} {
+		out, err := call.make()
+		if err != nil || !reflect.DeepEqual(out, call.want) {
+			t.Errorf("%s: %+v, %v; want %+v", call.name, out, err, call.want)
+		}
+		if !reflect.DeepEqual(e.got, call.got) {
+			t.Errorf("%s arrived as %+v, made as %+v", call.name, e.got, call.got)
+		}
+	}
+}
+
+// An error means to the caller what it meant to the node.
+func TestErrorsKeepTheirMeaning(t *testing.T) {
+	e := &echo{}
+	_, c := serve(t, e, nil)
+	ctx := testCtx(t)
+	for _, k := range kinds() {
+		e.err = fmt.Errorf("shard 7: %w", k.is)
+		_, err := c.SetCounter(ctx, graph.CounterRef{Key: "k"}, 1, 0)
+		if !errors.Is(err, k.is) {
+			t.Errorf("%v came back as %v", e.err, err)
+		}
+	}
+	e.err = &graph.InvalidError{Field: "f", Limit: "l", Msg: "m"}
+	_, _, got := c.DeleteCounter(ctx, graph.CounterRef{Key: "k"})
+	var bad *graph.InvalidError
+	if !errors.As(got, &bad) || *bad != *e.err.(*graph.InvalidError) {
+		t.Errorf("%v came back as %v", e.err, got)
+	}
+	e.err = fmt.Errorf("%w: %w", &graph.MovedError{Shard: 9, Leader: "c"}, shard.ErrNotLeader)
+	_, got = c.SetCounter(ctx, graph.CounterRef{Key: "k"}, 1, 0)
+	var moved *graph.MovedError
+	if !errors.As(got, &moved) || moved.Shard != 9 || moved.Leader != "c" {
+		t.Errorf("%v came back as %v", e.err, got)
+	}
+	e.err = errors.New("something else")
+	if _, got = c.SetCounter(ctx, graph.CounterRef{Key: "k"}, 1, 0); got == nil || errors.Is(got, graph.ErrCut) {
+		t.Errorf("%v came back as %v", e.err, got)
+	}
+}
+
+// What certainly did not arrive is told from what may have been done (RULES B5).
+func TestRuleB5_UnsentIsToldFromUnknown(t *testing.T) {
+	e := &echo{block: make(chan struct{}), arrived: make(chan struct{}, 1)}
+	p, c := serve(t, e, nil)
+	ctx := testCtx(t)
+
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.SetCounter(ctx, graph.CounterRef{Key: "k"}, 1, 0)
+		done <- err
+	}()
+	<-e.arrived
+	p.grpc.Stop() // cuts the connection while the call is at work
+	if err := <-done; !errors.Is(err, shard.ErrOutcomeUnknown) || errors.Is(err, graph.ErrUnreachable) {
+		t.Errorf("a write that was cut: %v", err)
+	}
+	p.Stop()
+	if _, err := c.SetCounter(ctx, graph.CounterRef{Key: "k"}, 1, 0); !errors.Is(err, graph.ErrUnreachable) || errors.Is(err, shard.ErrOutcomeUnknown) {
+		t.Errorf("a write that was not sent: %v", err)
+	}
+	if _, _, err := c.GetEdge(ctx, graph.ReadOptions{}, 1, 1, 1); !errors.Is(err, graph.ErrUnreachable) {
+		t.Errorf("a read that was not sent: %v", err)
+	}
+}
+
+func TestADeadlineLeavesAWriteUnknown(t *testing.T) {
+	e := &echo{block: make(chan struct{})}
+	_, c := serve(t, e, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err := c.SetCounter(ctx, graph.CounterRef{Key: "k"}, 1, 0)
+	if !errors.Is(err, shard.ErrOutcomeUnknown) && !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Raft's streams and calls share the port; a connection that says nothing is closed.
+func TestStreamsAndCallsShareThePort(t *testing.T) {
+	streams := make(chan net.Conn, 1)
+	p, c := serve(t, &echo{}, func(conn net.Conn) { streams <- conn })
+	conn, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte(shard.HelloMagic + "rest")); err != nil {
+		t.Fatal(err)
+	}
+	got := <-streams
+	defer got.Close()
+	b := make([]byte, len(shard.HelloMagic)+4)
+	if _, err := io.ReadFull(got, b); err != nil || string(b) != shard.HelloMagic+"rest" {
+		t.Errorf("the stream begins with %q, %v", b, err)
+	}
+	if _, _, err := c.DeleteCounter(testCtx(t), graph.CounterRef{Key: "k"}); err != nil {
+		t.Errorf("a call beside the stream: %v", err)
+	}
+}
+
+// A client follows its node to another address.
+func TestAPoolFollowsChangedAddresses(t *testing.T) {
+	first, _ := serve(t, &echo{}, nil)
+	second, _ := serve(t, &echo{}, nil)
+	addr := first.Addr()
+	pool := NewPool(func(string) string { return addr }, nil)
+	defer pool.Close()
+	for _, p := range []*Port{first, second} {
+		addr = p.Addr()
+		c, err := pool.Client("n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Deliver(testCtx(t), 1, nil); err != nil {
+			t.Errorf("at %s: %v", addr, err)
+		}
+		p.Stop()
+	}
+	addr = ""
+	if _, err := pool.Client("n"); !errors.Is(err, graph.ErrUnreachable) {
+		t.Errorf("without an address: %v", err)
+	}
+}
