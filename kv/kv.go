@@ -173,19 +173,20 @@ type Row struct{ Key, Value []byte }
 // Replacement gathers the new content of parts of a store, unseen until Commit. It is
 // used by one goroutine.
 type Replacement interface {
-	// Set adds a key of one of the parts. Keys ascend. The arguments may be reused as
-	// soon as it returns.
+	// Set adds a key of one of the parts. Those of a span ascend, and the spans follow
+	// each other as in Parts.Spans. The arguments may be reused as soon as it returns.
 	Set(key, value []byte) error
 	// Commit replaces everything in the parts by what was set, and sets rows, which lie
-	// outside of the parts, in one atomic and durable step. Snapshots that are open may
-	// lose sight of what was replaced; iterators that are open do not.
+	// outside of the parts, in one atomic and durable step. GetDurable may show it only
+	// after a Flush. Snapshots that are open may lose sight of what was replaced;
+	// iterators that are open do not. It is called once.
 	Commit(rows []Row) error
 	// Close discards what was not committed.
 	Close() error
 }
 
 // ErrOutside is returned by a Replacement for keys outside of its parts, for rows
-// inside of them, and for keys that do not ascend.
+// inside of them or given twice, and for keys that do not ascend.
 var ErrOutside = errors.New("kv: key does not belong to the replacement")
 
 // Store is an open engine. All methods may be called concurrently.

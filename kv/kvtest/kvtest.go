@@ -33,6 +33,7 @@ func Run(t *testing.T, open New) {
 		{"Durable", testDurable},
 		{"Close", testClose},
 		{"Concurrent", testConcurrent},
+		{"Replace", testReplace},
 		{"Random", testRandom},
 	} {
 		t.Run(group.name, func(t *testing.T) { group.run(t, open) })

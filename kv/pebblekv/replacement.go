@@ -29,6 +29,7 @@ type replacement struct {
 	table *sstable.Writer
 	span  int    // place in the parts of what table holds
 	begun []bool // spans that have a table
+	ended error  // why nothing more may be done; nil otherwise
 }
 
 // replacementDir is where the tables of replacements are written.
@@ -51,6 +52,12 @@ func (s *Store) Replace(parts kv.Parts) (kv.Replacement, error) {
 
 // Set implements kv.Replacement.
 func (r *replacement) Set(key, value []byte) error {
+	if r.ended != nil {
+		return r.ended
+	}
+	if isChain(value) {
+		return r.fail(fmt.Errorf("set %x: the value begins like an unfolded chain", key))
+	}
 	span, err := r.place.Of(key)
 	if err != nil {
 		return err
@@ -89,15 +96,8 @@ func (r *replacement) begin(span int) error {
 		return nil
 	}
 	r.begun[span] = true
-	local := r.parts.Local[span-1]
-	return r.fail(r.table.DeleteRange(local.Lower, r.upper(local)))
-}
-
-func (r *replacement) upper(s kv.Span) []byte {
-	if s.Upper == nil {
-		return r.s.lastKey
-	}
-	return s.Upper
+	lower, upper := r.s.bounds(r.parts.Local[span-1])
+	return r.fail(r.table.DeleteRange(lower, upper))
 }
 
 func (r *replacement) end() error {
@@ -111,14 +111,20 @@ func (r *replacement) end() error {
 
 // Commit implements kv.Replacement.
 func (r *replacement) Commit(rows []kv.Row) error {
+	if r.ended != nil {
+		return r.ended
+	}
+	r.ended = kv.ErrCommitted
 	if err := r.place.Rows(rows); err != nil {
 		return err
 	}
-	for span := 1; span < len(r.begun); span++ {
-		if !r.begun[span] {
-			if err := r.begin(span); err != nil {
-				return err
-			}
+	for i, local := range r.parts.Local {
+		lower, upper := r.s.bounds(local)
+		if r.begun[i+1] || bytes.Equal(lower, upper) {
+			continue
+		}
+		if err := r.begin(i + 1); err != nil {
+			return err
 		}
 	}
 	if err := errors.Join(r.addRows(rows), r.end()); err != nil {
@@ -128,7 +134,10 @@ func (r *replacement) Commit(rows []kv.Row) error {
 		return err
 	}
 	defer r.s.gate.leave()
-	excise := pebble.KeyRange{Start: r.parts.Data.Lower, End: r.upper(r.parts.Data)}
+	var excise pebble.KeyRange // of nothing where no key can lie in the span
+	if lower, upper := r.s.bounds(r.parts.Data); !bytes.Equal(lower, upper) {
+		excise = pebble.KeyRange{Start: lower, End: upper}
+	}
 	_, err := r.s.db.IngestAndExcise(context.Background(), r.files, nil, nil, excise)
 	return r.fail(err)
 }
@@ -151,5 +160,9 @@ func (r *replacement) addRows(rows []kv.Row) error {
 
 // Close implements kv.Replacement.
 func (r *replacement) Close() error {
+	if r.ended == kv.ErrClosed {
+		return kv.ErrClosed
+	}
+	r.ended = kv.ErrClosed
 	return errors.Join(r.end(), r.fail(r.s.fs.RemoveAll(r.dir)))
 }

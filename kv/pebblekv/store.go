@@ -74,11 +74,12 @@ func Open(dir string, opts Options) (*Store, error) {
 	p.Logger = s.events
 	p.EventListener = s.events.listener()
 	s.options = p
-	if !opts.ReadOnly {
-		err = s.fs.RemoveAll(s.replacementDir()) // what a crash left behind was not committed
-	}
-	if err == nil {
-		s.db, err = openDB(dir, p)
+	if s.db, err = openDB(dir, p); err == nil && !opts.ReadOnly {
+		// What a crash left behind was not committed. Before the directory was locked
+		// it could have been what another process is writing.
+		if err = s.fs.RemoveAll(s.replacementDir()); err != nil {
+			err = errors.Join(err, s.db.Close())
+		}
 	}
 	if err != nil {
 		s.fsCloser.Close()
