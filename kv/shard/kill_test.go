@@ -118,11 +118,13 @@ func TestCase17_KilledAtRandomMomentsCountsStayExact(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		wait := 250*time.Millisecond + time.Duration(rand.Int64N(int64(200*time.Millisecond)))
+		kill := func() { cmd.Process.Kill() }
+		// While it opens, or once both shards have begun to answer: that takes long on a
+		// machine with other work.
+		killer, ready := time.AfterFunc(20*time.Second, kill), 0
 		if round%3 == 2 {
-			wait = time.Duration(rand.Int64N(int64(120 * time.Millisecond))) // while it opens
+			killer.Reset(time.Duration(rand.Int64N(int64(120 * time.Millisecond))))
 		}
-		killer := time.AfterFunc(wait, func() { cmd.Process.Kill() })
 		for lines := bufio.NewScanner(stdout); lines.Scan(); {
 			shard, value, _ := strings.Cut(lines.Text(), " ")
 			v, err := strconv.ParseInt(value, 10, 64)
@@ -131,6 +133,9 @@ func TestCase17_KilledAtRandomMomentsCountsStayExact(t *testing.T) {
 				t.Errorf("round %d: %s\n%s", round, lines.Text(), &stderr)
 			case shard == "ready":
 				slowest = max(slowest, int(v))
+				if ready++; ready == 2 {
+					killer.Reset(50*time.Millisecond + time.Duration(rand.Int64N(int64(200*time.Millisecond))))
+				}
 			case v <= acked[shard]:
 				t.Fatalf("round %d: shard %s answered %d after %d was acknowledged", round, shard, v, acked[shard])
 			default:
