@@ -54,6 +54,25 @@ run: build ## Build and start a server of one node (DATA_DIR, RUN_FLAGS)
 	@echo
 	@exec bin/lianad start --data-dir $(DATA_DIR) $(RUN_FLAGS)
 
+# node N: the addresses of node N of `make cluster`.
+node = --data-dir $(DATA_DIR)/node$(1) --grpc-addr 127.0.0.1:74$(1)0 --http-addr 127.0.0.1:74$(1)1 --resp-addr 127.0.0.1:74$(1)2 --peer-addr 127.0.0.1:74$(1)3
+
+.PHONY: cluster
+cluster: build ## Build and start three nodes on this machine (DATA_DIR)
+	@mkdir -p $(DATA_DIR)
+	@echo
+	@echo 'Three nodes on the ports 7410, 7420 and 7430, their logs in $(DATA_DIR)/node*.log; Ctrl-C stops them.'
+	@echo 'Within half a minute each shard has three replicas. Try in a second terminal:'
+	@echo '  bin/liana --addr 127.0.0.1:7410 cluster status'
+	@echo '  bin/liana --addr 127.0.0.1:7420 edge add user:42 like note:7'
+	@echo '  bin/liana --addr 127.0.0.1:7430 edge count note:7 like --in'
+	@echo
+	@trap 'trap - INT TERM EXIT; kill $$(jobs -p) 2>/dev/null; wait' INT TERM EXIT; \
+	bin/lianad start $(call node,1) --replication 3 2>>$(DATA_DIR)/node1.log & \
+	bin/lianad start $(call node,2) --join 127.0.0.1:7413 2>>$(DATA_DIR)/node2.log & \
+	bin/lianad start $(call node,3) --join 127.0.0.1:7413 2>>$(DATA_DIR)/node3.log & \
+	wait
+
 .PHONY: clean
 clean: ## Remove what was built and measured (never a data directory)
 	rm -rf bin bench-out
