@@ -235,6 +235,36 @@ func TestThreeReplicasFollowAndFailOver(t *testing.T) {
 	f.agree()
 }
 
+// RULES 13: a leader whose log hangs sends heartbeats for ever, unless its streams are
+// closed. Another replica takes over.
+func TestRuleA9_ALeaderWithAHangingLogGivesWay(t *testing.T) {
+	hang := &faulty{prefix: []byte{logEntries}}
+	f := newFleet(t, 3, func(c *NodeConfig) {
+		c.Limits.StoreTimeout = 300 * time.Millisecond
+		if c.NodeID == "n1" {
+			hang.Store = c.Log
+			c.Log = hang
+		}
+	}).form()
+	f.add("a")
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	hang.set(func(h *faulty) { h.setWait = release })
+	begun := time.Now()
+	c, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := f.rigs[0].shards[1].Propose(c, []byte("a")); !errors.Is(err, ErrOutcomeUnknown) {
+		t.Errorf("the hanging leader answers %v", err)
+	}
+	if got := f.add("b"); got != 1 {
+		t.Errorf("b = %d", got)
+	}
+	if l := f.leader().replica; l == f.rigs[0].shards[1].replica {
+		t.Error("the hanging leader leads")
+	}
+	t.Logf("another leader answered after %v", time.Since(begun))
+}
+
 func TestLeadershipIsHandedOver(t *testing.T) {
 	f := newFleet(t, 3, nil).form()
 	f.add("a")

@@ -282,6 +282,9 @@ func (s *Shard) supervise() {
 	}
 	if err := s.fault.get(); err != nil {
 		s.logger.Error("shard failed on this node", "err", err)
+		if s.streams != nil {
+			_ = s.streams.Close() // or its heartbeats keep the others from electing (RULES A9)
+		}
 		s.proposer.abandon(err)
 		s.node.cfg.OnFault(s.id, err)
 	}
