@@ -39,6 +39,9 @@ var (
 	// ErrLogLost: the log lacks entries that the state or the group's founding
 	// prove were there. The replica must not vote again.
 	ErrLogLost = errors.New("the log has lost entries")
+	// ErrNoReplica: a replica that is to join has no rows on this node. Where it had
+	// some, they are lost with the data; it joins anew under another id.
+	ErrNoReplica = errors.New("no replica of the shard was made on this node")
 )
 
 // proposalError says what an error of Raft means for a proposed command: safe

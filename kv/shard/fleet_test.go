@@ -299,15 +299,39 @@ func TestReplicasFarBehindAreSentTheState(t *testing.T) {
 	f.isolate(false, 3)
 	f.add("a")
 	f.agree()
-	if row, err := readInstalled(f.rigs[2].state, 1); err != nil || row.index < 100 {
-		t.Errorf("n3 was not sent the state: %v, %v", row, err)
+	r := f.rigs[2]
+	if got := r.shards[1].Status().Installs; got != 1 {
+		t.Errorf("n3 has installed %d snapshots", got)
 	}
-	// It may lead now, and its log and state survive a restart.
-	f.close(f.rigs[2])
-	f.open(f.rigs[2])
-	f.startJoined(f.rigs[2])
 	f.add("a")
 	f.agree()
+	if row, err := readInstalled(r.state, 1); err != nil || row != (installedRow{}) {
+		t.Errorf("the installed row is still there: %v, %v", row, err)
+	}
+	// Its log and state survive restarts, also one after its log was cut behind the
+	// entry that the snapshot stood at.
+	for range 2 {
+		f.close(r)
+		f.open(r)
+		f.startJoined(r)
+		f.add("a")
+		f.agree()
+		for range 20 {
+			f.add("a")
+		}
+		f.agree()
+		f.must(r.node.Truncate(true))
+	}
+}
+
+// RULES 11: what was to join and lost its data founds no group of its own.
+func TestRuleA8_AReplicaWithoutRowsDoesNotFoundAGroup(t *testing.T) {
+	r := memRig(t, nil)
+	r.open()
+	_, err := r.node.StartShard(ShardConfig{ID: 1, Machine: newSums(t, r.state, 1), Join: true})
+	if !errors.Is(err, ErrNoReplica) || len(r.node.Replicas()) != 0 {
+		t.Errorf("%v, replicas %v", err, r.node.Replicas())
+	}
 }
 
 // RULES 11, 12: a replica is known by its id, not by its address.

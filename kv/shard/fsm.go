@@ -41,10 +41,14 @@ type fsm struct {
 	applied position
 	pending int // entries applied since the last cut
 	leading bool
+	// installedAt is the installed row, zero once an entry behind it was cut.
+	installedAt installedRow
 
 	cut     atomic.Pointer[position]
 	reached atomic.Uint64 // applied.index, for Status
 	entries atomic.Uint64 // entries applied since the start
+	// installs counts the snapshots installed since the start.
+	installs atomic.Uint64
 }
 
 var _ raft.BatchingFSM = (*fsm)(nil)
@@ -62,7 +66,14 @@ func newFSM(shard uint32, store kv.Store, m Machine, f *fault) (*fsm, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &fsm{shard: shard, store: store, machine: m, policy: cutEveryBatch, fault: f, applied: p}
+	installed, err := readInstalled(store, shard)
+	if err != nil {
+		return nil, err
+	}
+	s := &fsm{
+		shard: shard, store: store, machine: m, policy: cutEveryBatch, fault: f,
+		applied: p, installedAt: installed,
+	}
 	s.cut.Store(&p)
 	s.reached.Store(p.index)
 	return s, nil
@@ -174,10 +185,17 @@ func (s *fsm) cutNow() error {
 	if err := b.Set(stateRowKey(stateApplied, s.shard), s.applied.encode()); err != nil {
 		return fmt.Errorf("shard %d: applied row %d: %w", s.shard, s.applied.index, err)
 	}
+	if s.installedAt != (installedRow{}) {
+		// The log has been seen to follow the snapshot. From here on it answers for
+		// itself, and is cut.
+		if err := b.Delete(stateRowKey(stateInstalled, s.shard)); err != nil {
+			return fmt.Errorf("shard %d: installed row: %w", s.shard, err)
+		}
+	}
 	if err := b.Commit(kv.NoSync); err != nil {
 		return fmt.Errorf("shard %d: commit of entry %d: %w", s.shard, s.applied.index, err)
 	}
-	s.pending = 0
+	s.pending, s.installedAt = 0, installedRow{}
 	at := s.applied
 	s.cut.Store(&at)
 	s.machine.Publish(at.index)

@@ -259,12 +259,14 @@ func (s *fsm) install(in io.Reader, p position) error {
 // store is at another place than the machine.
 func (s *fsm) takeOver(p position) error {
 	s.applied, s.pending = p, 0
+	s.installedAt = installedRow{p.index, p.term}
 	s.cut.Store(&p)
 	s.reached.Store(p.index)
+	s.installs.Add(1)
 	err := s.machine.Restore()
 	if err == nil {
 		s.machine.Publish(p.index)
-		err = s.installed(installedRow{p.index, p.term})
+		err = s.installed(s.installedAt)
 	}
 	if err != nil {
 		s.fault.set(fmt.Errorf("shard %d: after an install: %w", s.shard, err))
@@ -273,7 +275,8 @@ func (s *fsm) takeOver(p position) error {
 }
 
 // installedRow names the entry that an installed snapshot stands at. It lies in the
-// state until the next install.
+// state until an entry behind it is cut: while it does, the log may be empty, or of a
+// branch that the snapshot has made void.
 type installedRow struct{ index, term uint64 }
 
 func (r installedRow) encode() []byte {

@@ -149,11 +149,18 @@ func (l *logStore) DeleteRange(min, max uint64) error {
 	if err := b.DeleteRange(kv.Span{Lower: l.key(min), Upper: l.key(max + 1)}); err != nil {
 		return l.fail(fmt.Sprintf("deleting %d..%d", min, max), err)
 	}
+	// The bounds first: a reader that misses an entry inside of them takes it for lost.
+	l.forget(min, max)
 	// Unsynced: nothing is promised that it could break, and what Raft stores
 	// next is synced behind it in the same log.
 	if err := b.Commit(kv.NoSync); err != nil {
 		return l.fail(fmt.Sprintf("deleting %d..%d", min, max), err)
 	}
+	return nil
+}
+
+// forget takes the entries min..max out of the bounds of the log.
+func (l *logStore) forget(min, max uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -167,7 +174,6 @@ func (l *logStore) DeleteRange(min, max uint64) error {
 		l.last = min - 1
 		l.size.dropMarks(l.last)
 	}
-	return nil
 }
 
 // truncate deletes the entries up to durable, but always keeps the last one

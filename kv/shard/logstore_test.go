@@ -98,6 +98,42 @@ func TestRule14_AMissingEntryIsExactlyErrLogNotFound(t *testing.T) {
 	}
 }
 
+// afterCommit is a store that calls after once a batch is committed, before Commit returns.
+type afterCommit struct {
+	kv.Store
+	after func()
+}
+
+func (s afterCommit) NewBatch() kv.Batch { return afterCommitBatch{s.Store.NewBatch(), s.after} }
+
+type afterCommitBatch struct {
+	kv.Batch
+	after func()
+}
+
+func (b afterCommitBatch) Commit(d kv.Durability) error {
+	err := b.Batch.Commit(d)
+	b.after()
+	return err
+}
+
+// A reader for a follower meets the truncation: an entry just deleted is not a hole.
+func TestAnEntryDeletedUnderAReaderIsNotFound(t *testing.T) {
+	l, _ := openTestLog(t, kv.NewMem(nil))
+	fill(t, l, 1, 9, 1)
+	read := 0
+	l.store = afterCommit{l.store, func() {
+		var out raft.Log
+		if err := l.GetLog(3, &out); err != raft.ErrLogNotFound {
+			t.Errorf("entry 3: %v", err)
+		}
+		read++
+	}}
+	if n, err := l.truncate(5, 0, 0); n != 5 || err != nil || read != 1 {
+		t.Errorf("deleted %d, %v; read %d times", n, err, read)
+	}
+}
+
 // RULES 14: Raft compares the text.
 func TestRule14_AStableMissHasTheTextNotFound(t *testing.T) {
 	r := memRig(t, nil)

@@ -32,7 +32,8 @@ type ShardConfig struct {
 	// Machine has loaded its state from the node's state store as it stands;
 	// the entries behind the applied row follow by Apply.
 	Machine Machine
-	// Join: this replica founds no group; it waits empty for a leader to add it.
+	// Join: this replica founds no group. Node.NewReplica has made its rows; it waits
+	// empty for a leader to add it.
 	Join bool
 }
 
@@ -80,7 +81,7 @@ func (n *Node) StartShard(cfg ShardConfig) (*Shard, error) {
 		queue:   newQueue(cfg.ID, n.cfg.Limits.QueueCommands, n.cfg.Limits.QueueBytes),
 		release: make(chan struct{}), closing: make(chan struct{}), done: make(chan struct{}),
 	}
-	if err := s.open(cfg.Machine); err != nil {
+	if err := s.open(cfg); err != nil {
 		if s.log != nil {
 			n.logBytes.Add(-s.log.bytes())
 		}
@@ -90,14 +91,14 @@ func (n *Node) StartShard(cfg ShardConfig) (*Shard, error) {
 	return s, nil
 }
 
-func (s *Shard) open(m Machine) error {
-	row, err := s.node.replica(s.id)
+func (s *Shard) open(cfg ShardConfig) error {
+	row, err := s.node.replica(s.id, cfg.Join)
 	if err != nil {
 		return err
 	}
 	s.replica = replicaID(s.node.stamp.nodeID, row.number)
 	s.logger = s.node.cfg.Logger.With("shard", s.id)
-	if s.fsm, err = newFSM(s.id, s.node.cfg.State, m, s.fault); err != nil {
+	if s.fsm, err = newFSM(s.id, s.node.cfg.State, cfg.Machine, s.fault); err != nil {
 		return err
 	}
 	s.log, err = openLogStore(s.node.cfg.Log, s.id, row.number, &s.node.logBytes, s.node.logGrown)
@@ -105,14 +106,10 @@ func (s *Shard) open(m Machine) error {
 		return err
 	}
 	s.fsm.installed = s.installed
-	installed, err := readInstalled(s.node.cfg.State, s.id)
-	if err != nil {
+	if _, _, err := s.log.discardStale(s.fsm.installedAt); err != nil {
 		return err
 	}
-	if _, _, err := s.log.discardStale(installed); err != nil {
-		return err
-	}
-	if err := s.checkLog(row.form, installed); err != nil {
+	if err := s.checkLog(row.form, s.fsm.installedAt); err != nil {
 		return err
 	}
 	return s.start(row)
@@ -120,8 +117,8 @@ func (s *Shard) open(m Machine) error {
 
 // replica returns the row of this node's replica of a shard. A replica whose
 // founding was cut off is replaced by a new one, under a new number: nothing
-// it may have written is taken for the new one's.
-func (n *Node) replica(shard uint32) (replicaRow, error) {
+// it may have written is taken for the new one's. With join, none is founded.
+func (n *Node) replica(shard uint32, join bool) (replicaRow, error) {
 	key := stateRowKey(stateReplica, shard)
 	b, err := n.cfg.State.Get(nil, key)
 	if err != nil && !errors.Is(err, kv.ErrNotFound) {
@@ -135,6 +132,9 @@ func (n *Node) replica(shard uint32) (replicaRow, error) {
 		if row.form != replicaFounding {
 			return row, nil
 		}
+	}
+	if join {
+		return replicaRow{}, fmt.Errorf("shard %d: %w", shard, ErrNoReplica)
 	}
 	row := replicaRow{form: replicaFounding, number: randomNumber()}
 	if err := clearLogs(n.cfg.Log, shard); err != nil {

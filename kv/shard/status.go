@@ -24,6 +24,7 @@ type Status struct {
 	Commands uint64 // commands in them
 	Replayed uint64 // entries applied since the start, of any leader
 	Rounds   uint64 // rounds of Confirm
+	Installs uint64 // snapshots of other replicas installed since the start
 
 	Fault error // why the shard stopped on this node, nil while it runs
 }
@@ -46,6 +47,7 @@ func (s *Shard) Status() Status {
 		Commands: s.proposer.gathered.Load(),
 		Replayed: s.fsm.entries.Load(),
 		Rounds:   s.confirm.rounds.Load(),
+		Installs: s.fsm.installs.Load(),
 		Fault:    s.fault.get(),
 	}
 	var leader raft.ServerID
