@@ -149,9 +149,9 @@ func TestRuleB5_OnlyWhatIsSafeIsMadeAgain(t *testing.T) {
 	ctx := context.Background()
 	like := tn.nodes[0].edgeType("like")
 	src := sourceOf(tn, 1)
-	calls := 0
+	var calls atomic.Int64 // deliveries go the same way
 	unreachable := func() error {
-		if calls++; calls <= 3 {
+		if calls.Add(1) <= 3 {
 			return fmt.Errorf("refused: %w", ErrUnreachable)
 		}
 		return nil
@@ -159,8 +159,8 @@ func TestRuleB5_OnlyWhatIsSafeIsMadeAgain(t *testing.T) {
 	tn.fail.Store(&unreachable)
 	res, _, err := tn.routers[0].Mutate(ctx, []Mutation{{Op: OpAdd, Type: like, Src: src, Dst: 1}}, WaitForward)
 	must(t, err)
-	if res[0].Outcome != Changed || calls < 4 {
-		t.Fatalf("%+v after %d calls", res[0], calls)
+	if res[0].Outcome != Changed || calls.Load() < 4 {
+		t.Fatalf("%+v after %d calls", res[0], calls.Load())
 	}
 	lost := func() error { return ErrCut }
 	tn.fail.Store(&lost)
@@ -178,9 +178,9 @@ func TestIncrementsWithARequestIDCountOnceOverNodes(t *testing.T) {
 	for i := range 40 {
 		ins = append(ins, Increment{Counter: CounterRef{Key: fmt.Sprint("k", i)}, Delta: 1})
 	}
-	calls := 0
+	var calls atomic.Int64
 	flaky := func() error {
-		if calls++; calls <= 2 {
+		if calls.Add(1) <= 2 {
 			return ErrCut
 		}
 		return nil
@@ -195,7 +195,7 @@ func TestIncrementsWithARequestIDCountOnceOverNodes(t *testing.T) {
 			t.Fatalf("%d: %+v, repeated %+v", i, res[i], again[i])
 		}
 	}
-	if calls < 3 {
+	if calls.Load() < 3 {
 		t.Fatal("no answer was lost")
 	}
 }
