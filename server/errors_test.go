@@ -63,6 +63,7 @@ var errorRows = map[string]struct {
 	"kv/shard.ErrFault":          {shard.ErrFault, codes.Unavailable, "SHARD_FAILED", true},
 	"kv/shard.ErrOutcomeUnknown": {shard.ErrOutcomeUnknown, codes.Unknown, "OUTCOME_UNKNOWN", false},
 	"kv/shard.ErrForeign":        {shard.ErrForeign, codes.Internal, "INTERNAL", false},
+	"kv/shard.ErrNoReplica":      {shard.ErrNoReplica, codes.Internal, "INTERNAL", false},
 	"kv/shard.ErrLogLost":        {shard.ErrLogLost, codes.DataLoss, "LOG_LOST", false},
 }
 
