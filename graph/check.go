@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -22,8 +21,8 @@ type CheckProgress struct {
 // CheckReport is what a check found.
 type CheckReport struct {
 	Lists, Edges, Counters uint64
-	// Skipped counts what kept changing while it was looked at, or is still on
-	// its way in an outbox; neither is a fault.
+	// Skipped counts what kept changing while it was looked at, is still on its way
+	// in an outbox, or has its other end on another node; none of it is a fault.
 	Skipped  uint64
 	Faults   uint64
 	Findings []string // the first maxFindings of them
@@ -34,10 +33,10 @@ const maxFindings = 1000
 // Check proves that every list is sound, that each edge has its inverse with
 // the same time and properties and the other way round, and that derived counters
 // are the sums they stand for. It runs beside reads and writes: what looks
-// wrong is looked at again until it stands still.
+// wrong is looked at again until it stands still. What lies on other nodes is
+// not looked at.
 func (g *Graph) Check(ctx context.Context, progress func(CheckProgress)) (CheckReport, error) {
-	c := &checker{shards: g.replicas(), owner: &g.owner, progress: progress, settle: g.settle}
-	return c.run(ctx)
+	return newChecker(g, progress, g.settle).run(ctx)
 }
 
 // CheckStore checks the shards in a store that no server has open. What is
@@ -52,7 +51,7 @@ func CheckStore(ctx context.Context, store kv.Store, shards int, progress func(C
 	if err := g.openReplicas(); err != nil {
 		return CheckReport{}, err
 	}
-	c := &checker{shards: g.replicas(), owner: &g.owner, progress: progress}
+	c := newChecker(g, progress, nil)
 	if err := c.loadPending(); err != nil {
 		return CheckReport{}, err
 	}
@@ -60,7 +59,7 @@ func CheckStore(ctx context.Context, store kv.Store, shards int, progress func(C
 }
 
 type checker struct {
-	shards   []*member
+	shards   [MaxShards]*member // those of this node
 	owner    *[NumSlots]uint8
 	progress func(CheckProgress)
 	// settle waits until what shard from owes shard to is delivered. nil: the
@@ -69,11 +68,24 @@ type checker struct {
 	// pending are the lists and counters that undelivered records will change.
 	pending map[pendingKey]bool
 
-	views  []*view
+	views  sight  // what the scan sees
 	found  totals // edges met in the shard being scanned
+	ends   *endSums
+	broken map[ListKey]bool // lists that cannot be read, which were told
 	report CheckReport
 	doubts []doubt
 	told   time.Time
+}
+
+func newChecker(g *Graph, progress func(CheckProgress), settle func(ctx context.Context, from, to uint8) error) *checker {
+	c := &checker{
+		owner: &g.owner, progress: progress, settle: settle,
+		views: sight{owner: &g.owner}, ends: newEndSums(), broken: map[ListKey]bool{},
+	}
+	for i := range g.members {
+		c.shards[i] = g.members[i].Load()
+	}
+	return c
 }
 
 type pendingKey struct {
@@ -82,75 +94,113 @@ type pendingKey struct {
 	of   Metric // of a derived counter, whose vertex is the list's
 }
 
-// doubt is a disagreement to look at again: of an edge in two lists, or of a
-// derived counter.
-type doubt struct {
-	list    ListKey // the list that has the edge
-	peer    uint64
-	other   ListKey // the list that should have it, with list's vertex as peer
-	derived *Derived
-	what    string
-}
-
 func (c *checker) run(ctx context.Context) (CheckReport, error) {
-	if err := c.acquire(); err != nil {
+	if err := c.views.take(&c.shards); err != nil {
 		return c.report, err
 	}
-	for _, v := range c.views {
-		if v.schema == nil {
-			continue // nothing was ever written
+	err := c.proveLists(ctx)
+	if err == nil && c.ends.differ() {
+		err = c.compareEnds(ctx)
+	}
+	c.views.release()
+	if err != nil {
+		return c.report, err
+	}
+	return c.report, c.settleDoubts(ctx)
+}
+
+// proveLists proves each list and counter row by itself, and sums up the ends of
+// all edges.
+func (c *checker) proveLists(ctx context.Context) error {
+	for _, v := range c.views.views {
+		if v == nil || v.schema == nil { // elsewhere, or nothing was ever written
+			continue
 		}
 		c.found = nil
 		err := v.scan(ctx, func(r *storedRow) error {
 			switch r.kind {
 			case familyList:
+				c.report.Lists++
 				c.estimate(r.key)
 				return c.list(ctx, v, r)
 			case familyCounter:
-				return c.counterRow(v, r)
+				return c.counterRow(ctx, v, r)
 			}
 			return nil
 		})
-		if err == nil {
-			err = c.counterSlots(v)
-		}
 		if err != nil {
-			c.release()
-			return c.report, err
-		}
-		c.compareTotals(v)
-	}
-	c.release()
-	return c.report, c.settleDoubts(ctx)
-}
-
-func (c *checker) acquire() error {
-	for _, mb := range c.shards {
-		v, err := mb.machine.acquire()
-		if err != nil {
-			c.release()
 			return err
 		}
-		c.views = append(c.views, v)
+		if err := c.counterSlots(v); err != nil {
+			return err
+		}
+		c.compareTotals(v)
 	}
 	return nil
 }
 
-func (c *checker) release() {
-	for _, v := range c.views {
-		v.release()
+// compareEnds looks for the edges whose ends made the sums differ.
+func (c *checker) compareEnds(ctx context.Context) error {
+	for _, v := range c.views.views {
+		if v == nil || v.schema == nil {
+			continue
+		}
+		err := v.scan(ctx, func(r *storedRow) error {
+			if r.kind != familyList || c.broken[r.list] {
+				return nil
+			}
+			c.tell(c.report.Lists)
+			return c.suspects(ctx, v, r.list)
+		})
+		if err != nil {
+			return err
+		}
 	}
-	c.views = nil
+	return nil
+}
+
+func (c *checker) suspects(ctx context.Context, v *view, l ListKey) error {
+	def, _ := v.schema.EdgeTypeByID(l.Type)
+	list, err := edgelist.Open(&proofSource{key: l, read: v.snap})
+	if err != nil {
+		return err
+	}
+	return each(ctx, list, func(e *edgelist.Edge) error {
+		if !c.ends.suspects(def, l, e.Peer) {
+			return nil
+		}
+		return c.compare(ctx, def, l, e)
+	})
+}
+
+// each calls do with the edges of a list.
+func each(ctx context.Context, list *edgelist.List, do func(*edgelist.Edge) error) error {
+	it := list.Iter(edgelist.Query{Order: edgelist.ByID})
+	for n := 0; it.Next(); n++ {
+		if n%1024 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		e := it.Edge()
+		if err := do(&e); err != nil {
+			return err
+		}
+	}
+	return it.Err()
 }
 
 // estimate tells progress: keys come in the order of slots, which are hashes.
 func (c *checker) estimate(key []byte) {
+	slots := uint64(key[0])<<8 | uint64(key[1]) + 1
+	c.tell(c.report.Lists * NumSlots / slots)
+}
+
+// tell reports progress now and then.
+func (c *checker) tell(total uint64) {
 	if c.progress == nil || time.Since(c.told) < 100*time.Millisecond {
 		return
 	}
 	c.told = time.Now()
-	slots := uint64(key[0])<<8 | uint64(key[1]) + 1
-	c.progress(CheckProgress{Lists: c.report.Lists, Edges: c.report.Edges, ListsTotal: c.report.Lists * NumSlots / slots})
+	c.progress(CheckProgress{Lists: c.report.Lists, Edges: c.report.Edges, ListsTotal: total})
 }
 
 func (c *checker) fault(format string, args ...any) {
@@ -182,22 +232,24 @@ func (c *checker) counterSlots(v *view) error {
 
 func (c *checker) faulty(err error) { c.fault("%v", err) }
 
-func (c *checker) viewOf(v Vertex) *view { return c.views[c.owner[SlotOf(v)]] }
-
-// list checks one list by itself and against the other ends of its edges.
+// list proves one list by itself, and sums up the ends of its edges.
 func (c *checker) list(ctx context.Context, v *view, r *storedRow) error {
-	c.report.Lists++
-	def, ok := v.schema.EdgeTypeByID(r.list.Type)
-	if !ok || !r.head {
-		c.fault("list %v: pages without a head, or of an unknown edge type", r.list)
-		return nil
-	}
-	src := &pageSource{key: r.list, cache: c.shards[0].machine.cache, read: v.snap, cut: v.cut, begun: &v.m.cutBegun}
-	stats, err := edgelist.Check(src, func() ([]edgelist.PageID, error) { return r.pages, nil })
+	err := c.proveList(ctx, v, r)
 	if errors.Is(err, edgelist.ErrCorrupt) {
+		c.broken[r.list] = true
 		c.fault("list %v: %v", r.list, err)
 		return nil
 	}
+	return err
+}
+
+func (c *checker) proveList(ctx context.Context, v *view, r *storedRow) error {
+	def, ok := v.schema.EdgeTypeByID(r.list.Type)
+	if !ok || !r.head {
+		return fmt.Errorf("%w: pages without a head, or of an unknown edge type", edgelist.ErrCorrupt)
+	}
+	src := &proofSource{key: r.list, read: v.snap}
+	stats, err := edgelist.Check(src, func() ([]edgelist.PageID, error) { return r.pages, nil })
 	if err != nil {
 		return err
 	}
@@ -210,29 +262,27 @@ func (c *checker) list(ctx context.Context, v *view, r *storedRow) error {
 			c.fault("list %v: in tree form %v, noted as such %v", r.list, stats.Tree, marked)
 		}
 	}
-	list, err := edgelist.Open(src)
-	if err != nil {
-		return err
-	}
 	for _, d := range v.schema.derived {
 		if d.Over == r.list.Type && r.list.Dir == Out {
-			if err := c.derived(r.list.Vertex, d); err != nil {
+			if err := c.derived(ctx, r.list.Vertex, d); err != nil {
 				return err
 			}
 		}
 	}
-	it := list.Iter(edgelist.Query{Order: edgelist.ByID})
-	for n := 0; it.Next(); n++ {
-		if n%1024 == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
+	list, err := edgelist.Open(src)
+	if err != nil {
+		return err
+	}
+	return each(ctx, list, func(e *edgelist.Edge) error {
 		c.report.Edges++
 		c.found.of(r.list.Type).n[r.list.Dir]++
-		if err := c.edge(def, r.list, it.Edge()); err != nil {
-			return err
+		if c.views.of(def.otherEnd(r.list, e.Peer).Vertex) == nil {
+			c.report.Skipped++
+			return nil
 		}
-	}
-	return it.Err()
+		c.ends.add(def, r.list, e)
+		return nil
+	})
 }
 
 // otherEnd is the list in which the edge of list l to peer is seen from peer.
@@ -246,37 +296,20 @@ func (d *EdgeTypeDef) otherEnd(l ListKey, peer uint64) ListKey {
 	return d.inverse(peer)
 }
 
-func (c *checker) edge(def *EdgeTypeDef, l ListKey, e edgelist.Edge) error {
+// compare notes a doubt where the other end of the edge e of list l differs.
+func (c *checker) compare(ctx context.Context, def *EdgeTypeDef, l ListKey, e *edgelist.Edge) error {
 	other := def.otherEnd(l, e.Peer)
-	what, err := c.disagree(other, l.Vertex.ID, e)
+	if c.broken[other] || c.views.of(other.Vertex) == nil {
+		return nil
+	}
+	what, err := c.views.disagree(other, l.Vertex.ID, e)
 	if err != nil || what == "" {
 		return err
 	}
-	c.doubts = append(c.doubts, doubt{list: l, peer: e.Peer, other: other, what: what})
-	return nil
+	return c.doubt(ctx, doubt{list: l, peer: e.Peer, other: other, what: what})
 }
 
-// disagree says how the list other differs from the edge e that its peer has.
-func (c *checker) disagree(other ListKey, peer uint64, e edgelist.Edge) (string, error) {
-	list, err := c.viewOf(other.Vertex).list(other)
-	if err != nil {
-		return "", err
-	}
-	got, ok, err := list.Get(peer)
-	switch {
-	case err != nil:
-		return "", err
-	case !ok:
-		return "the other end lacks it", nil
-	case got.Time != e.Time:
-		return fmt.Sprintf("time %d here, %d at the other end", e.Time, got.Time), nil
-	case !bytes.Equal(got.Props, e.Props):
-		return "other properties at the other end", nil
-	}
-	return "", nil
-}
-
-func (c *checker) counterRow(v *view, r *storedRow) error {
+func (c *checker) counterRow(ctx context.Context, v *view, r *storedRow) error {
 	c.report.Counters++
 	err := counter.CheckRow(v.m.cfg.counters(), v.snap, binary.BigEndian.Uint16(r.key), r.key, r.value, c.faulty)
 	if err != nil {
@@ -290,7 +323,7 @@ func (c *checker) counterRow(v *view, r *storedRow) error {
 		if d.Vertex != r.owner.Type || row.Get(uint16(d.Metric)-1, v.now).Value == 0 {
 			continue
 		}
-		if err := c.derived(r.owner, d); err != nil {
+		if err := c.derived(ctx, r.owner, d); err != nil {
 			return err
 		}
 	}
@@ -298,39 +331,10 @@ func (c *checker) counterRow(v *view, r *storedRow) error {
 }
 
 // derived compares a derived counter with the sum it stands for.
-func (c *checker) derived(owner Vertex, d *Derived) error {
-	what, err := c.sumDiffers(owner, d)
+func (c *checker) derived(ctx context.Context, owner Vertex, d *Derived) error {
+	what, err := c.views.sumDiffers(owner, d)
 	if err != nil || what == "" {
 		return err
 	}
-	c.doubts = append(c.doubts, doubt{list: ListKey{Vertex: owner}, derived: d, what: what})
-	return nil
-}
-
-func (c *checker) sumDiffers(owner Vertex, d *Derived) (string, error) {
-	v := c.viewOf(owner)
-	over, err := v.list(ListKey{Vertex: owner, Type: d.Over, Dir: Out})
-	if err != nil {
-		return "", err
-	}
-	def, _ := v.schema.EdgeTypeByID(d.Over)
-	var sum int64
-	it := over.Iter(edgelist.Query{Order: edgelist.ByID})
-	for it.Next() {
-		target := Vertex{def.To, it.Edge().Peer}
-		counted, err := c.viewOf(target).list(ListKey{Vertex: target, Type: d.Sum, Dir: In})
-		if err != nil {
-			return "", err
-		}
-		sum += int64(counted.Count())
-	}
-	if err := it.Err(); err != nil {
-		return "", err
-	}
-	ref := CounterRef{Vertex: owner, Metric: d.Metric}
-	got, err := v.counter(&ref)
-	if err != nil || got.Value == sum {
-		return "", err
-	}
-	return fmt.Sprintf("derived counter is %d, the sum %d", got.Value, sum), nil
+	return c.doubt(ctx, doubt{list: ListKey{Vertex: owner}, derived: d, what: what})
 }

@@ -15,6 +15,28 @@ const (
 	settlePause = 20 * time.Millisecond
 )
 
+// maxDoubts bounds the doubts that wait, and so the memory of a check of a store in
+// which nothing agrees.
+const maxDoubts = 1 << 14
+
+// doubt is a disagreement to look at again: of an edge in two lists, or of a
+// derived counter.
+type doubt struct {
+	list    ListKey // the list that has the edge
+	peer    uint64
+	other   ListKey // the list that should have it, with list's vertex as peer
+	derived *Derived
+	what    string
+}
+
+func (c *checker) doubt(ctx context.Context, d doubt) error {
+	c.doubts = append(c.doubts, d)
+	if len(c.doubts) < maxDoubts {
+		return nil
+	}
+	return c.settleDoubts(ctx)
+}
+
 // settleDoubts looks at each disagreement again. It is a fault only if it is
 // there while neither end changes and nothing is on its way between them.
 func (c *checker) settleDoubts(ctx context.Context) error {
@@ -27,6 +49,7 @@ func (c *checker) settleDoubts(ctx context.Context) error {
 			c.report.Skipped++
 		}
 	}
+	c.doubts = c.doubts[:0]
 	return nil
 }
 
@@ -43,11 +66,7 @@ func (c *checker) settleOne(ctx context.Context, d doubt) (settled bool, err err
 		if err := c.settleStreams(ctx, d); err != nil {
 			return false, err
 		}
-		if err := c.acquire(); err != nil {
-			return false, err
-		}
 		what, err := c.again(d)
-		c.release()
 		if err != nil {
 			return false, err
 		}
@@ -80,6 +99,9 @@ func (c *checker) positions(d doubt) [MaxShards]uint64 {
 		return out
 	}
 	for i, mb := range c.shards {
+		if mb == nil {
+			continue
+		}
 		for j := range mb.machine.last {
 			out[i] = max(out[i], mb.machine.last[j].Load())
 		}
@@ -92,8 +114,11 @@ func (c *checker) settleStreams(ctx context.Context, d doubt) error {
 		a, b := c.owner[SlotOf(d.list.Vertex)], c.owner[SlotOf(d.other.Vertex)]
 		return errors.Join(c.settle(ctx, a, b), c.settle(ctx, b, a))
 	}
-	for from := range c.shards {
-		for to := range c.shards {
+	for from, a := range c.shards {
+		for to, b := range c.shards {
+			if a == nil || b == nil {
+				continue
+			}
 			if err := c.settle(ctx, uint8(from), uint8(to)); err != nil {
 				return err
 			}
@@ -102,12 +127,17 @@ func (c *checker) settleStreams(ctx context.Context, d doubt) error {
 	return nil
 }
 
-// again looks at a doubt with the views at hand.
+// again looks at a doubt with views of now.
 func (c *checker) again(d doubt) (string, error) {
-	if d.derived != nil {
-		return c.sumDiffers(d.list.Vertex, d.derived)
+	now := sight{owner: c.owner}
+	if err := now.take(&c.shards); err != nil {
+		return "", err
 	}
-	list, err := c.viewOf(d.list.Vertex).list(d.list)
+	defer now.release()
+	if d.derived != nil {
+		return now.sumDiffers(d.list.Vertex, d.derived)
+	}
+	list, err := now.list(d.list)
 	if err != nil {
 		return "", err
 	}
@@ -116,9 +146,9 @@ func (c *checker) again(d doubt) (string, error) {
 		return "", err
 	}
 	if ok {
-		return c.disagree(d.other, d.list.Vertex.ID, e)
+		return now.disagree(d.other, d.list.Vertex.ID, &e)
 	}
-	other, err := c.viewOf(d.other.Vertex).list(d.other)
+	other, err := now.list(d.other)
 	if err != nil {
 		return "", err
 	}
@@ -165,6 +195,9 @@ func (g *Graph) settle(ctx context.Context, from, to uint8) error {
 func (c *checker) loadPending() error {
 	c.pending = map[pendingKey]bool{}
 	for _, from := range c.shards {
+		if from == nil {
+			continue
+		}
 		for to, s := range *from.machine.streams.Load() {
 			if err := c.loadStream(from.machine, to, s); err != nil {
 				return err
@@ -175,8 +208,8 @@ func (c *checker) loadPending() error {
 }
 
 func (c *checker) loadStream(m *Machine, to uint32, s *stream) error {
-	if int(to) >= len(c.shards) {
-		return kv.Corruptionf("shard %d has a stream to shard %d of %d", m.cfg.ID, to, len(c.shards))
+	if to >= MaxShards || c.shards[to] == nil {
+		return kv.Corruptionf("shard %d has a stream to shard %d, which is not there", m.cfg.ID, to)
 	}
 	cursor := uint64(0)
 	if in, ok := (*c.shards[to].machine.streams.Load())[m.cfg.ID]; ok {

@@ -119,7 +119,7 @@ func (c *cli) printCheck(last *lianav1.CheckResponse) error {
 			verdict = fmt.Sprintf("%d faults", last.GetFaults())
 		}
 		if n := last.GetSkipped(); n > 0 {
-			fmt.Fprintf(w, "%d that are on their way to the other end, or kept changing, were passed over\n", n)
+			fmt.Fprintf(w, "%d that are on their way to the other end, end on another node, or kept changing, were passed over\n", n)
 		}
 		fmt.Fprintf(w, "%d lists, %d edges: %s\n", last.GetLists(), last.GetEdges(), verdict)
 	})
