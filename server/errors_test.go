@@ -64,6 +64,8 @@ var errorRows = map[string]struct {
 	"kv/shard.ErrOutcomeUnknown": {shard.ErrOutcomeUnknown, codes.Unknown, "OUTCOME_UNKNOWN", false},
 	"kv/shard.ErrForeign":        {shard.ErrForeign, codes.Internal, "INTERNAL", false},
 	"kv/shard.ErrNoReplica":      {shard.ErrNoReplica, codes.Internal, "INTERNAL", false},
+	"kv/shard.ErrLagging":        {shard.ErrLagging, codes.Internal, "INTERNAL", false},
+	"kv/shard.ErrNoQuorum":       {shard.ErrNoQuorum, codes.Internal, "INTERNAL", false},
 	"kv/shard.ErrLogLost":        {shard.ErrLogLost, codes.DataLoss, "LOG_LOST", false},
 }
 

@@ -37,13 +37,16 @@ func (c *handClock) set(d time.Duration) { c.move(d, 0) }
 
 // passed is log time since the term opened.
 func passed(c *leaderClock, from int64) time.Duration {
+	if c.due() {
+		c.anchor(ownOffset(c.read))
+	}
 	wall, _ := c.stamp()
 	return time.Duration(wall-from) * time.Microsecond
 }
 
 func openHand() (*handClock, *leaderClock, int64) {
 	h := newHandClock()
-	c := openClock(h.read)
+	c := openClock(h.read, ownOffset(h.read))
 	from, _ := c.stamp()
 	return h, c, from
 }
@@ -89,7 +92,7 @@ func TestRuleE1_SmallCorrectionsAreFollowed(t *testing.T) {
 
 func TestRuleE1_LogTimeAheadOfTheClockRunsAtHalfSpeed(t *testing.T) {
 	h := newHandClock()
-	c := openClock(h.read)
+	c := openClock(h.read, ownOffset(h.read))
 	now, _ := c.stamp()
 	ahead := now + time.Hour.Microseconds()
 	c.raise(ahead) // an earlier leader's clock was an hour ahead
@@ -105,7 +108,7 @@ func TestRuleE1_LogTimeAheadOfTheClockRunsAtHalfSpeed(t *testing.T) {
 
 func TestClockBefore1970ReadsAs1970(t *testing.T) {
 	h := &handClock{wall: time.UnixMicro(-5), mono: 0}
-	if wall, inTerm := openClock(h.read).stamp(); wall != 0 || inTerm != 0 {
+	if wall, inTerm := openClock(h.read, ownOffset(h.read)).stamp(); wall != 0 || inTerm != 0 {
 		t.Errorf("stamp %d, %d", wall, inTerm)
 	}
 }

@@ -2,17 +2,10 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
-)
-
-const (
-	// pauseTick is how often the process looks whether it runs.
-	pauseTick = 10 * time.Millisecond
-	// pauseLong is the pause that makes a leader's confirmation doubtful.
-	pauseLong = 50 * time.Millisecond
 )
 
 // confirmer runs the rounds in which a leader asks its voters whether it still
@@ -95,9 +88,14 @@ func (c *confirmer) running() bool {
 	return c.busy
 }
 
-// verify is one round. It does not wait for the commit index: what this leader
-// acknowledged is applied here already, and what earlier leaders did was
-// applied before the term was open.
+// verify is one round: a majority of the voters says, asked now, that it has voted in
+// no later term. So no other leader can have been elected before, and nothing can have
+// been acknowledged that this replica does not know. It does not wait for the commit
+// index: what this leader acknowledged is applied here already, and what earlier
+// leaders did was applied before the term was open.
+//
+// Raft's VerifyLeader will not do: it counts answers to heartbeats that were sent, and
+// answered, before it began, and those of replicas that do not vote.
 func (s *Shard) verify() error {
 	if err := s.fault.get(); err != nil {
 		return fmt.Errorf("%w: %w", ErrFault, err)
@@ -106,56 +104,49 @@ func (s *Shard) verify() error {
 	if term == 0 {
 		return ErrNotLeader
 	}
-	if err := confirmError(s.raft.VerifyLeader().Error()); err != nil {
+	if err := s.majority(term); err != nil {
 		return err
 	}
-	// Raft may have lost and won again meanwhile, in a term not open yet.
-	if s.raft.CurrentTerm() != term {
+	// This replica is of the majority too.
+	if s.raft().CurrentTerm() != term {
 		return ErrNotLeader
-	}
-	// Raft counts heartbeat answers that were sent before the round began. If
-	// this process stood still they may be old, so ask the log instead.
-	if s.node.pauses.recent(s.node.cfg.Heartbeat) {
-		return s.Tick(context.Background())
 	}
 	return nil
 }
 
-// pauses notices that the process stood still (SIGSTOP, a paused machine whose
-// monotonic clock goes on, a starved scheduler).
-type pauses struct {
-	mu   sync.Mutex
-	last time.Time // when run last ran
-	end  time.Time // when the last long pause was noticed
-}
-
-func (p *pauses) run(stop <-chan struct{}) {
-	t := time.NewTicker(pauseTick)
-	defer t.Stop()
-	for {
-		p.look(time.Now())
-		select {
-		case <-t.C:
-		case <-stop:
-			return
+// majority asks the other voters until enough of them stand at term or before.
+func (s *Shard) majority(term uint64) error {
+	others, need := s.voters()
+	answers := s.lines.ask(others)
+	failed := errors.New("too few voters")
+	for left := len(others); need > 0; left-- {
+		if left < need {
+			return fmt.Errorf("%w: no majority answers: %w", ErrNotLeader, failed)
+		}
+		switch a := <-answers; { // each line answers within its patience
+		case a.err != nil:
+			failed = a.err
+		case a.term > term:
+			return ErrNotLeader
+		default:
+			need--
 		}
 	}
+	return nil
 }
 
-func (p *pauses) look(now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.last.IsZero() && now.Sub(p.last) > pauseLong {
-		p.end = now
+// voters returns the other voters of the newest configuration, and how many of them
+// make a majority together with this replica.
+func (s *Shard) voters() (others []string, need int) {
+	votes := 0
+	for _, m := range s.Members() {
+		switch {
+		case !m.Voter:
+		case m.Replica == s.replica:
+			votes++
+		default:
+			others = append(others, m.Replica)
+		}
 	}
-	p.last = now
-}
-
-// recent reports whether a long pause lies within the last span. A ticker that
-// is late at this moment is a pause too: the process may have just woken.
-func (p *pauses) recent(span time.Duration) bool {
-	p.look(time.Now())
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.end.IsZero() && p.last.Sub(p.end) <= span
+	return others, (len(others)+votes)/2 + 1 - votes
 }

@@ -56,8 +56,10 @@
 // # Lock order
 //
 //	Node.mu -> fsm.mu -> (locks of the Machine)
-//	Shard.confirm.mu, queue.mu, logStore.mu, inflight.mu: leaves, held for a few
-//	instructions and never while calling out of the package or into Raft.
+//	lines.mu -> line.mu
+//	Shard.confirm.mu, queue.mu, logStore.mu, inflight.mu, streams.mu, greetings.mu,
+//	pins.mu, freshness.mu, line.mu: leaves, held for a few instructions and never while
+//	calling out of the package or into Raft.
 //
 // A Machine is called under fsm.mu. It may call ProposeAsync, which never
 // blocks, but must not wait for a proposal, call Confirm or close the shard.

@@ -31,6 +31,14 @@ var (
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 )
 
+// Errors of changes of a shard's members. Nothing was changed.
+var (
+	// ErrLagging: the learner does not answer or is too far behind; retry later.
+	ErrLagging = errors.New("the replica has not caught up")
+	// ErrNoQuorum: after the change the group would not have a majority.
+	ErrNoQuorum = errors.New("too few voters would be left")
+)
+
 // Errors of OpenNode and StartShard.
 var (
 	// ErrForeign: a store carries no stamp or that of another node, so it does

@@ -126,9 +126,26 @@ func (f *fleet) join(r *rig) {
 	id, err := r.node.NewReplica(1)
 	f.must(err)
 	f.startJoined(r)
-	l := f.leader()
-	f.must(l.AddLearner(ctx(f.t), id))
-	f.must(l.Promote(ctx(f.t), id))
+	f.addVoter(id)
+}
+
+// addVoter adds a replica that waits for it, and makes it a voter once it has caught up.
+func (f *fleet) addVoter(id string) {
+	f.t.Helper()
+	f.lead("add a learner", func(l *Shard) error { return l.AddLearner(ctx(f.t), id) })
+	f.lead("promote it", func(l *Shard) error { return l.Promote(ctx(f.t), id) })
+}
+
+// lead lets whoever leads do something, until it is done.
+func (f *fleet) lead(what string, do func(l *Shard) error) {
+	f.t.Helper()
+	eventually(f.t, what, func() bool {
+		err := do(f.leader())
+		if err != nil && !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrOutcomeUnknown) && !errors.Is(err, ErrLagging) {
+			f.t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 func (f *fleet) startJoined(r *rig) {
@@ -222,13 +239,15 @@ func TestThreeReplicasFollowAndFailOver(t *testing.T) {
 	if _, err := f.rigs[1].shards[1].Propose(ctx(t), []byte("a")); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("a follower takes proposals: %v", err)
 	}
-	f.close(f.rigs[0])
+	f.isolate(true, 1)
 	begun := time.Now()
 	if got := f.add("a"); got != 21 {
 		t.Errorf("after the failover a = %d", got)
 	}
 	t.Logf("failover took %v at a heartbeat of 100 ms", time.Since(begun))
 	// The old leader comes back as a follower, with its replica of before.
+	f.close(f.rigs[0])
+	f.isolate(false, 1)
 	f.open(f.rigs[0])
 	f.startJoined(f.rigs[0])
 	f.add("a")
@@ -270,10 +289,15 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 	f.add("a")
 	l := f.leader()
 	to := f.rigs[2].shards[1].replica
-	f.must(l.TransferLeadership(ctx(t), to))
+	f.lead("hand it over", func(l *Shard) error {
+		if l.replica == to {
+			return nil
+		}
+		return l.TransferLeadership(ctx(t), to)
+	})
 	eventually(t, "the new leader", func() bool { return f.leader().replica == to })
 	f.add("a")
-	f.must(f.leader().RemoveReplica(ctx(t), l.replica))
+	f.lead("remove the old", func(n *Shard) error { return n.RemoveReplica(ctx(t), l.replica) })
 	if got := len(f.leader().Members()); got != 2 {
 		t.Errorf("%d members after a removal", got)
 	}
@@ -340,9 +364,10 @@ func TestRuleA8_StreamsForAnotherReplicaAreRefused(t *testing.T) {
 	f.add("a")
 	r := f.rigs[2]
 	for name, h := range map[string]hello{
-		"another cluster": {"two", 1, r.shards[1].replica},
-		"another replica": {"one", 1, "n3-0000000000000001"},
-		"another shard":   {"one", 2, r.shards[1].replica},
+		"another cluster": {forRaft, "two", 1, r.shards[1].replica},
+		"another replica": {forQuestions, "one", 1, "n3-0000000000000001"},
+		"another purpose": {9, "one", 1, r.shards[1].replica},
+		"another shard":   {forRaft, "one", 2, r.shards[1].replica},
 	} {
 		a, b := net.Pipe()
 		go r.node.Accept(b)
@@ -368,8 +393,8 @@ func TestRuleA8_StreamsForAnotherReplicaAreRefused(t *testing.T) {
 	if got := r.shards[1].Status().Applied; got != 0 {
 		t.Errorf("the new replica has applied %d entries though nobody added it", got)
 	}
-	f.must(f.leader().RemoveReplica(ctx(t), old))
-	f.must(f.leader().AddLearner(ctx(t), id))
+	f.lead("remove the old", func(l *Shard) error { return l.RemoveReplica(ctx(t), old) })
+	f.addVoter(id)
 	f.agree()
 }
 
@@ -379,7 +404,7 @@ func TestADestroyedReplicaLeavesNothing(t *testing.T) {
 	f.agree()
 	r := f.rigs[1]
 	s := r.shards[1]
-	f.must(f.leader().RemoveReplica(ctx(t), s.replica))
+	f.lead("remove it", func(l *Shard) error { return l.RemoveReplica(ctx(t), s.replica) })
 	f.must(s.Close())
 	f.must(r.node.DestroyReplica(1, s.Parts()))
 	if got := r.node.Replicas(); len(got) != 0 {

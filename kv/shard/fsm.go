@@ -34,6 +34,7 @@ type fsm struct {
 	fault   *fault
 	// installed is called after a snapshot was installed, with mu held.
 	installed func(installedRow) error
+	ending    func() bool // the replica is being closed
 
 	mu sync.Mutex // held while the machine is called
 	// applied is the position of the working set. Invariant: durable ≤ cut ≤
@@ -46,9 +47,11 @@ type fsm struct {
 
 	cut     atomic.Pointer[position]
 	reached atomic.Uint64 // applied.index, for Status
+	fresh   freshness
 	entries atomic.Uint64 // entries applied since the start
-	// installs counts the snapshots installed since the start.
-	installs atomic.Uint64
+	// installs counts the snapshots installed since the start, replacing those whose
+	// last step has begun.
+	installs, replacing atomic.Uint64
 }
 
 var _ raft.BatchingFSM = (*fsm)(nil)
@@ -76,6 +79,7 @@ func newFSM(shard uint32, store kv.Store, m Machine, f *fault) (*fsm, error) {
 	}
 	s.cut.Store(&p)
 	s.reached.Store(p.index)
+	s.fresh.reached(p.index)
 	return s, nil
 }
 
@@ -199,6 +203,7 @@ func (s *fsm) cutNow() error {
 	at := s.applied
 	s.cut.Store(&at)
 	s.machine.Publish(at.index)
+	s.fresh.reached(at.index)
 	return nil
 }
 

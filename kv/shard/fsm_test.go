@@ -20,6 +20,7 @@ func testFSM(t testing.TB, store kv.Store) (*fsm, *sums) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.ending = func() bool { return false }
 	return s, m
 }
 

@@ -46,27 +46,58 @@ func (f *fault) get() error {
 //
 // While the shard starts, errors are returned: Raft has no goroutine yet, and
 // StartShard hands the error (or Raft's panic) to its caller.
+//
+// A guard is of one run of Raft. One that is retired lets its Raft change nothing any
+// more: the log has become another under it.
 type guard struct {
 	fault   *fault
-	release <-chan struct{} // closed when the shard shuts down
-	hung    time.Duration   // a StoreLogs that takes longer fails the shard
+	hung    time.Duration // a StoreLogs that takes longer fails the shard
 	started atomic.Bool
+	retired atomic.Bool
+
+	once    sync.Once
+	release chan struct{} // closed when parked calls may end
+}
+
+func newGuard(f *fault, hung time.Duration) *guard {
+	return &guard{fault: f, hung: hung, release: make(chan struct{})}
+}
+
+// free lets parked calls end.
+func (g *guard) free() { g.once.Do(func() { close(g.release) }) }
+
+// retire ends the calls of this Raft from now on.
+func (g *guard) retire() {
+	g.retired.Store(true)
+	g.free()
 }
 
 // pass returns an error only where Raft may see it.
 func (g *guard) pass(err error) error {
-	if !g.started.Load() || errors.Is(err, raft.ErrLogNotFound) || errors.Is(err, raftboltdb.ErrKeyNotFound) {
+	if !g.started.Load() {
 		return err
 	}
-	if err != nil {
-		g.fault.set(err)
-	}
-	if g.fault.get() == nil {
-		return nil
+	if !g.retired.Load() {
+		if errors.Is(err, raft.ErrLogNotFound) || errors.Is(err, raftboltdb.ErrKeyNotFound) {
+			return err
+		}
+		if err != nil {
+			g.fault.set(err)
+		}
+		if g.fault.get() == nil {
+			return nil
+		}
 	}
 	<-g.release
 	runtime.Goexit()
 	return nil
+}
+
+// enter is pass before a change.
+func (g *guard) enter() {
+	if g.retired.Load() {
+		runtime.Goexit()
+	}
 }
 
 // guardedLog is the raft.LogStore that Raft sees.
@@ -89,6 +120,7 @@ func (l guardedLog) GetLog(index uint64, log *raft.Log) error {
 func (l guardedLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
 
 func (l guardedLog) StoreLogs(logs []*raft.Log) error {
+	l.enter()
 	timer := time.AfterFunc(l.hung, func() {
 		l.guard.fault.set(fmt.Errorf("shard %d: log: storing %d entries takes longer than %v", l.shard, len(logs), l.hung))
 	})
@@ -107,6 +139,7 @@ func (l guardedLog) StoreLogs(logs []*raft.Log) error {
 }
 
 func (l guardedLog) DeleteRange(min, max uint64) error {
+	l.enter()
 	return l.pass(l.logStore.DeleteRange(min, max))
 }
 

@@ -15,6 +15,9 @@ import (
 // maxNodeID is the size of the longest node id, in bytes.
 const maxNodeID = 64
 
+// maxClusterID is the size of the longest cluster id, in bytes.
+const maxClusterID = 64
+
 const boltStampKey = "stamp"
 
 // identify returns the stamp of a node's three stores and founds the node

@@ -2,14 +2,13 @@ package shard
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
-	"sync"
-	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -32,40 +31,6 @@ const (
 	maxBlock   = 64 << 20 // a block of one large row
 )
 
-// pinTime is how long the log behind a snapshot that was sent is kept for its
-// receiver (RULES A3).
-const pinTime = 60 * time.Second
-
-// pins are the indexes behind which the log is kept for snapshots under way.
-type pins struct {
-	mu sync.Mutex
-	at map[uint64]time.Time // index → until
-}
-
-func (p *pins) add(index uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.at == nil {
-		p.at = make(map[uint64]time.Time)
-	}
-	p.at[index] = time.Now().Add(pinTime)
-}
-
-// limit returns the index up to which the log may be cut: durable, or less.
-func (p *pins) limit(durable uint64) uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	for index, until := range p.at {
-		if now.After(until) {
-			delete(p.at, index)
-		} else {
-			durable = min(durable, index)
-		}
-	}
-	return durable
-}
-
 // spool makes a file without a name.
 func spool(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "snapshot-*")
@@ -75,8 +40,9 @@ func spool(dir string) (*os.File, error) {
 	return f, os.Remove(f.Name())
 }
 
-// blockWriter writes blocks.
+// blockWriter writes blocks, as long as ctx lasts.
 type blockWriter struct {
+	ctx  context.Context
 	w    *bufio.Writer
 	buf  []byte
 	size int64
@@ -93,6 +59,9 @@ func (b *blockWriter) row(key, value []byte) error {
 
 // flush ends the block at hand, even where it is empty: that is the end.
 func (b *blockWriter) flush() error {
+	if err := b.ctx.Err(); err != nil {
+		return err
+	}
 	var head [8]byte
 	binary.BigEndian.PutUint32(head[:], uint32(len(b.buf)))
 	binary.BigEndian.PutUint32(head[4:], checksum(b.buf))
@@ -142,27 +111,55 @@ func cutRow(b []byte) (key, value, rest []byte, err error) {
 	return key, value, d.rest, nil
 }
 
-// export writes the state of a shard, as one view of the store shows it, to a file.
-func (s *snapshots) export() (position, *os.File, int64, error) {
-	snap, err := s.store.NewSnapshot()
-	if err != nil {
-		return position{}, nil, 0, err
+// outgoing is a view of the state on its way to a replica. It is copied only once the
+// replica is known to be there.
+type outgoing struct {
+	of       *snapshots
+	pin      *pin
+	view     kv.Snapshot
+	replaced uint64 // installs that had begun when it was taken
+	position position
+	file     *os.File // after export
+}
+
+// errReplaced: the state was replaced while it was copied. This replica does not lead.
+var errReplaced = errors.New("the state was replaced meanwhile")
+
+// errNotCopied: Raft reads a snapshot that has not been told its size.
+var errNotCopied = errors.New("snapshot: not copied yet")
+
+// Read implements io.Reader.
+func (o *outgoing) Read(b []byte) (int, error) {
+	if o.file == nil {
+		return 0, errNotCopied
 	}
-	defer snap.Close()
-	p, err := readPosition(snap.Get, s.shard)
-	if err != nil {
-		return position{}, nil, 0, err
+	o.pin.touch()
+	return o.file.Read(b)
+}
+
+// Close implements io.Closer. What was kept for the receiver is kept a while longer.
+func (o *outgoing) Close() error {
+	o.pin.release()
+	err := o.view.Close()
+	if o.file != nil {
+		err = errors.Join(err, o.file.Close())
 	}
-	f, err := spool(s.dir)
+	return err
+}
+
+// export writes the state to a file, and returns its size. It ends early with ctx.
+func (o *outgoing) export(ctx context.Context) (int64, error) {
+	f, err := spool(o.of.dir)
 	if err != nil {
-		return p, nil, 0, err
+		return 0, err
 	}
-	w := &blockWriter{w: bufio.NewWriterSize(f, blockBytes)}
-	w.buf = p.encode()
+	o.file = f
+	w := &blockWriter{ctx: ctx, w: bufio.NewWriterSize(f, blockBytes)}
+	w.buf = o.position.encode()
 	err = w.flush()
-	for _, span := range s.parts().Spans() {
+	for _, span := range o.of.parts().Spans() {
 		if err == nil {
-			err = w.span(snap, span)
+			err = w.span(o.view, span)
 		}
 	}
 	if err == nil && len(w.buf) > 0 {
@@ -171,14 +168,16 @@ func (s *snapshots) export() (position, *os.File, int64, error) {
 	if err == nil {
 		err = w.flush()
 	}
-	err = errors.Join(err, w.w.Flush())
+	if err == nil {
+		err = w.w.Flush()
+	}
 	if err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}
-	if err != nil {
-		return p, nil, 0, errors.Join(err, f.Close())
+	if err == nil && o.of.replacing() != o.replaced {
+		err = errReplaced
 	}
-	return p, f, w.size, nil
+	return w.size, err
 }
 
 func (b *blockWriter) span(r kv.Reader, span kv.Span) error {
@@ -233,6 +232,9 @@ func (s *fsm) install(in io.Reader, p position) error {
 	defer rep.Close()
 	var block []byte
 	for {
+		if s.ending() {
+			return ErrStopped
+		}
 		if block, err = readBlock(in, block); err != nil {
 			return err
 		}
@@ -249,6 +251,7 @@ func (s *fsm) install(in io.Reader, p position) error {
 			}
 		}
 	}
+	s.replacing.Add(1)
 	return rep.Commit([]kv.Row{
 		{Key: stateRowKey(stateApplied, s.shard), Value: p.encode()},
 		{Key: stateRowKey(stateInstalled, s.shard), Value: installedRow{p.index, p.term}.encode()},
@@ -266,6 +269,7 @@ func (s *fsm) takeOver(p position) error {
 	err := s.machine.Restore()
 	if err == nil {
 		s.machine.Publish(p.index)
+		s.fresh.reached(p.index)
 		err = s.installed(s.installedAt)
 	}
 	if err != nil {
@@ -297,9 +301,6 @@ func readInstalled(store kv.Reader, shard uint32) (installedRow, error) {
 	}
 	return installedRow{binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint64(b[9:])}, nil
 }
-
-// errStaleRaft: the log that Raft has in mind was discarded.
-var errStaleRaft = errors.New("the log reached past the snapshot on another branch and was discarded; the replica starts anew with the node")
 
 // discardStale deletes a log that an installed snapshot made void: one that does not
 // hold the entry the snapshot stands at, and does not follow it (RULES A4).

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -11,18 +12,24 @@ import (
 	"github.com/lianadb/liana/kv"
 )
 
-// Member is one replica of a shard, as the leader's configuration has it.
+// Member is one replica of a shard, as this replica knows the configuration.
 type Member struct {
 	Replica, Node string
 	Voter         bool
+	Last          uint64 // the last entry in its log, where it was asked (Progress) and answered
 }
 
-// membersTime bounds a change of members where the context does not.
-const membersTime = 10 * time.Second
+const (
+	// membersTime bounds a change of members where the context does not.
+	membersTime = 10 * time.Second
+	// promoteLag is how many entries a learner may lack when it becomes a voter: about
+	// what a log keeps in any case.
+	promoteLag = 1024
+)
 
 // Members returns the replicas of the shard as this one knows them.
 func (s *Shard) Members() []Member {
-	f := s.raft.GetConfiguration()
+	f := s.raft().GetConfiguration()
 	if f.Error() != nil {
 		return nil
 	}
@@ -35,6 +42,32 @@ func (s *Shard) Members() []Member {
 	return out
 }
 
+// Progress returns the members with the entries that they have, as far as they tell
+// before ctx ends.
+func (s *Shard) Progress(ctx context.Context) []Member {
+	members := s.Members()
+	var others []string
+	at := map[string]*Member{}
+	for i := range members {
+		m := &members[i]
+		if m.Replica == s.replica {
+			_, m.Last = s.log.bounds()
+			continue
+		}
+		others, at[m.Replica] = append(others, m.Replica), m
+	}
+	answers := s.lines.ask(others)
+	for range others {
+		select {
+		case a := <-answers:
+			at[a.replica].Last = a.last
+		case <-ctx.Done():
+			return members
+		}
+	}
+	return members
+}
+
 // Parts names the state of the replica's machine in the store.
 func (s *Shard) Parts() kv.Parts { return s.fsm.machine.Parts() }
 
@@ -42,32 +75,70 @@ func (s *Shard) Parts() kv.Parts { return s.fsm.machine.Parts() }
 // nothing.
 func (s *Shard) AddLearner(ctx context.Context, replica string) error {
 	return s.reconfigure(ctx, "add", replica, func(t time.Duration) raft.Future {
-		return s.raft.AddNonvoter(raft.ServerID(replica), raft.ServerAddress(replica), 0, t)
+		return s.raft().AddNonvoter(raft.ServerID(replica), raft.ServerAddress(replica), 0, t)
 	})
 }
 
-// Promote makes a learner a voter. Who calls it has seen that the learner has caught
-// up: until it has, it is a voter that answers late.
+// Promote makes a learner a voter. One that does not answer, or lacks more than about
+// a thousand entries, is ErrLagging: as a voter it could take the group its majority.
 func (s *Shard) Promote(ctx context.Context, replica string) error {
+	var m *Member
+	members := s.Progress(ctx)
+	for i := range members {
+		if members[i].Replica == replica {
+			m = &members[i]
+		}
+	}
+	_, last := s.log.bounds()
+	switch {
+	case m == nil:
+		return fmt.Errorf("shard %d: promote %s: it is no member", s.id, replica)
+	case m.Last == 0:
+		return fmt.Errorf("shard %d: promote %s: %w: it does not answer", s.id, replica, ErrLagging)
+	case m.Last+promoteLag < last:
+		return fmt.Errorf("shard %d: promote %s: %w: it has entries up to %d of %d", s.id, replica, ErrLagging, m.Last, last)
+	}
 	return s.reconfigure(ctx, "promote", replica, func(t time.Duration) raft.Future {
-		return s.raft.AddVoter(raft.ServerID(replica), raft.ServerAddress(replica), 0, t)
+		return s.raft().AddVoter(raft.ServerID(replica), raft.ServerAddress(replica), 0, t)
 	})
 }
 
 // RemoveReplica takes a replica out of the group. Removing it again changes nothing.
+// Where the voters that are left and answer would be no majority, it is ErrNoQuorum.
 func (s *Shard) RemoveReplica(ctx context.Context, replica string) error {
-	return s.reconfigure(ctx, "remove", replica, func(t time.Duration) raft.Future {
-		return s.raft.RemoveServer(raft.ServerID(replica), 0, t)
+	voters, answer := 0, 0
+	for _, m := range s.Progress(ctx) {
+		if !m.Voter || m.Replica == replica {
+			continue
+		}
+		voters++
+		if m.Last > 0 {
+			answer++
+		}
+	}
+	if answer <= voters/2 {
+		return fmt.Errorf("shard %d: remove %s: %w: %d of %d voters answer", s.id, replica, ErrNoQuorum, answer, voters)
+	}
+	err := s.reconfigure(ctx, "remove", replica, func(t time.Duration) raft.Future {
+		return s.raft().RemoveServer(raft.ServerID(replica), 0, t)
 	})
+	if err == nil {
+		s.lines.forget(replica)
+	}
+	return err
 }
 
 // TransferLeadership hands the leadership to a voter; "" is any that is up to date.
 func (s *Shard) TransferLeadership(ctx context.Context, replica string) error {
+	others, _ := s.voters()
+	if replica != "" && !slices.Contains(others, replica) {
+		return fmt.Errorf("shard %d: hand the leadership to %s: it is no other voter", s.id, replica)
+	}
 	return s.reconfigure(ctx, "hand the leadership to", replica, func(time.Duration) raft.Future {
 		if replica == "" {
-			return s.raft.LeadershipTransfer()
+			return s.raft().LeadershipTransfer()
 		}
-		return s.raft.LeadershipTransferToServer(raft.ServerID(replica), raft.ServerAddress(replica))
+		return s.raft().LeadershipTransferToServer(raft.ServerID(replica), raft.ServerAddress(replica))
 	})
 }
 

@@ -30,7 +30,8 @@ type NodeConfig struct {
 	// NodeID names the node, at most 64 letters, digits, '.', '_' and '-'.
 	// Empty means the id the data carries, or a random one for new data.
 	NodeID string
-	// ClusterID names the cluster to whose replicas streams are opened.
+	// ClusterID names the cluster to whose replicas streams are opened, in at most 64
+	// bytes; streams of another are refused. It may be empty: a node alone.
 	ClusterID string
 	// Dial connects to the peer port of a node, whose owner hands connections that
 	// begin with HelloMagic to Node.Accept. nil: groups of one voter only.
@@ -45,7 +46,7 @@ type NodeConfig struct {
 	Heartbeat time.Duration
 	// PeerHeartbeat is the same for groups with replicas on several nodes (500 ms): an
 	// election begins after 0.5 to 1 s of silence, and none for a pause of the collector
-	// or the scheduler. Where it is less than Heartbeat, that counts.
+	// or the scheduler. At least Heartbeat.
 	PeerHeartbeat time.Duration
 	// OnFault is called once for a shard that fails on this node, from a
 	// goroutine of that shard. It must not close the shard or the node.
@@ -73,6 +74,9 @@ type Limits struct {
 	// no more than 16 MiB a shard. The last entry is always kept.
 	KeepEntries uint64
 	KeepBytes   int64
+	// PinBytes is the size of a log beyond which it is cut though a replica that was
+	// sent a snapshot has not caught up (4 GiB). It will need another.
+	PinBytes int64
 	// StoreTimeout is how long storing log entries may take before the shard
 	// gives up (10 s).
 	StoreTimeout time.Duration
@@ -104,6 +108,7 @@ func (c *NodeConfig) setDefaults() {
 	setDefault(&l.LogBytes, 256<<20)
 	setDefault(&l.KeepEntries, 1024)
 	setDefault(&l.KeepBytes, 16<<20)
+	setDefault(&l.PinBytes, 4<<30)
 	setDefault(&l.StoreTimeout, 10*time.Second)
 }
 
@@ -114,12 +119,14 @@ func (c *NodeConfig) validate() error {
 		return errors.New("shard: a node needs State, Log and StablePath")
 	case len(c.NodeID) > maxNodeID || !regexp.MustCompile(`^[A-Za-z0-9._-]*$`).MatchString(c.NodeID):
 		return fmt.Errorf("shard: node id %q: at most %d letters, digits, '.', '_' and '-'", c.NodeID, maxNodeID)
-	case c.Heartbeat < 10*time.Millisecond:
-		return fmt.Errorf("shard: heartbeat %v: at least 10ms", c.Heartbeat)
+	case len(c.ClusterID) > maxClusterID:
+		return fmt.Errorf("shard: cluster id of %d bytes: at most %d", len(c.ClusterID), maxClusterID)
+	case c.Heartbeat < 10*time.Millisecond, c.PeerHeartbeat < c.Heartbeat:
+		return fmt.Errorf("shard: heartbeat %v, with peers %v: at least 10ms, and no less with peers", c.Heartbeat, c.PeerHeartbeat)
 	case l.EntryCommands < 1 || l.EntryCommands > MaxEntryCommands:
 		return fmt.Errorf("shard: %d commands an entry: 1 to %d", l.EntryCommands, MaxEntryCommands)
 	case min(l.EntryBytes, l.Flying, l.QueueCommands, l.QueueBytes) < 1,
-		l.LogBytes < 1, l.KeepBytes < 0, l.StoreTimeout < time.Millisecond:
+		l.LogBytes < 1, l.KeepBytes < 0, l.PinBytes < 0, l.StoreTimeout < time.Millisecond:
 		return errors.New("shard: a limit is out of range")
 	}
 	return nil
@@ -128,14 +135,15 @@ func (c *NodeConfig) validate() error {
 // Node owns the shards of one process, the bolt file they share and the
 // truncation of their logs.
 type Node struct {
-	cfg    NodeConfig
-	stamp  stamp
-	bolt   *raftboltdb.BoltStore
-	pauses pauses
+	cfg       NodeConfig
+	stamp     stamp
+	bolt      *raftboltdb.BoltStore
+	greetings greetings
 
 	logBytes atomic.Int64  // size of all logs
 	wake     chan struct{} // of capacity 1: the truncation has something to do
 	force    atomic.Bool   // the logs are over their bound
+	forceAt  atomic.Int64  // the bound, or what could not be cut and some more
 	stop     chan struct{}
 	wg       sync.WaitGroup
 
@@ -170,7 +178,7 @@ func OpenNode(cfg NodeConfig) (*Node, error) {
 		cfg: cfg, stamp: own, bolt: bolt,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), shards: make(map[uint32]*Shard),
 	}
-	n.wg.Go(func() { n.pauses.run(n.stop) })
+	n.forceAt.Store(cfg.Limits.LogBytes)
 	n.wg.Go(n.truncateLoop)
 	return n, nil
 }
@@ -189,6 +197,7 @@ func (n *Node) Close() error {
 	n.closed = true
 	shards := n.list()
 	n.mu.Unlock()
+	n.greetings.close()
 
 	errs := make([]error, len(shards))
 	var wg sync.WaitGroup

@@ -21,19 +21,23 @@ const reopenAfter = 20 * time.Millisecond
 type proposer struct {
 	shard  uint32
 	limits Limits
-	raft   *raft.Raft
+	raft   func() *raft.Raft // the one that runs
 	queue  *queue
 	fsm    *fsm
 	clock  Clock
 
+	clocks func() (int64, error) // a look at the clocks of the voters
+
 	notify   chan bool       // leadership, from Raft
+	looks    chan look       // answers to looks at the clocks
 	opened   chan openedTerm // answers to the entry that opens a term
 	finished chan *flight    // an entry was answered
 	stop     chan struct{}
 
 	// Of the goroutine run:
 	attempt uint64       // counts gains and losses of leadership
-	term    *leaderClock // not nil while this replica leads
+	leading bool         // Raft says so
+	term    *leaderClock // of the term that is being opened, or open
 	open    bool         // the term's first entry is applied
 	number  uint64       // the open term
 	flying  int          // entries on their way
@@ -108,10 +112,12 @@ func (p *proposer) run() {
 			} else {
 				p.lose()
 			}
+		case l := <-p.looks:
+			p.looked(l)
 		case o := <-p.opened:
 			p.opening(o)
 		case <-p.retry.C:
-			if p.term != nil && !p.open {
+			if p.leading && !p.open {
 				p.win()
 			}
 		case <-p.queue.wake:
@@ -137,17 +143,49 @@ func (p *proposer) logged(n int) {
 	p.queue.poke()
 }
 
-// win proposes the entry that opens the term this replica has won. Until it is
-// applied here, the state may lack acknowledged writes of earlier terms.
+// win begins to open the term this replica has won: with a look at the clocks.
 func (p *proposer) win() {
 	p.attempt++
-	p.open = false
-	p.term = openClock(p.clock)
+	p.leading, p.open, p.term = true, false, nil
+	p.look()
+}
+
+// look asks the voters for their clocks.
+func (p *proposer) look() {
+	l := look{attempt: p.attempt}
+	p.awaiting.Go(func() {
+		l.offset, l.err = p.clocks()
+		select {
+		case p.looks <- l:
+		case <-p.stop:
+		}
+	})
+}
+
+// looked opens the term, or corrects the clock of one that is open. Without a majority
+// of clocks the first waits, as it has to for the majority itself.
+func (p *proposer) looked(l look) {
+	switch {
+	case l.attempt != p.attempt || !p.leading:
+	case l.err != nil && p.term == nil:
+		p.retry.Reset(reopenAfter)
+	case l.err != nil: // the next look is in a minute
+	case p.term != nil:
+		p.term.anchor(l.offset)
+	default:
+		p.openUp(l.offset)
+	}
+}
+
+// openUp proposes the entry that opens the term. Until it is applied here, the state
+// may lack acknowledged writes of earlier terms.
+func (p *proposer) openUp(offset int64) {
+	p.term = openClock(p.clock, offset)
 	wall, _ := p.term.stamp()
 	// The term it will be appended in is not known for sure; the fsm does not
 	// ask for it in this kind.
 	data := logEntry{kind: kindOpenTerm, wall: wall}.encode()
-	attempt, future := p.attempt, p.raft.Apply(data, 0)
+	attempt, future := p.attempt, p.raft().Apply(data, 0)
 	p.await(future, func(r response, err error) {
 		o := openedTerm{attempt: attempt, term: r.term, now: r.now, err: err}
 		select {
@@ -174,7 +212,7 @@ func (p *proposer) opening(o openedTerm) {
 
 func (p *proposer) lose() {
 	p.attempt++
-	p.term, p.open = nil, false
+	p.leading, p.term, p.open = false, nil, false
 	p.openTerm.Store(0)
 	p.queue.close(ErrNotLeader)
 	p.fsm.lead(false)
@@ -203,6 +241,9 @@ func (p *proposer) send(proposals []*Proposal) {
 			e.commands = append(e.commands, c.cmd)
 		}
 	}
+	if p.term.due() {
+		p.look()
+	}
 	e.wall, e.inTerm = p.term.stamp()
 	f := &flight{proposals: append([]*Proposal(nil), proposals...)}
 	p.inflight.add(f)
@@ -210,7 +251,7 @@ func (p *proposer) send(proposals []*Proposal) {
 	p.storing = append(p.storing, f)
 	p.sent.Add(1)
 	p.gathered.Add(uint64(len(e.commands)))
-	future := p.raft.Apply(e.encode(), 0)
+	future := p.raft().Apply(e.encode(), 0)
 	p.await(future, func(r response, err error) {
 		if p.inflight.remove(f) {
 			p.answer(f, r.results, proposalError(err))

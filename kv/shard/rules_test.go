@@ -43,12 +43,12 @@ func TestRuleA3_5_BarriersDoNotCarryTruncationPastTheState(t *testing.T) {
 	r := memRig(t, oneEntry).start(1)
 	for range 10 {
 		r.add(1, "a")
-		if err := r.shards[1].raft.Barrier(time.Second).Error(); err != nil {
+		if err := r.shards[1].raft().Barrier(time.Second).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 5 {
-		if err := r.shards[1].raft.Barrier(time.Second).Error(); err != nil {
+		if err := r.shards[1].raft().Barrier(time.Second).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,7 +111,7 @@ func TestRuleA7_9_AnIdleLeaderConfirmsAtOnce(t *testing.T) {
 	r.close()
 	r.start(1)
 	s := r.shards[1]
-	if err := s.raft.Barrier(time.Second).Error(); err != nil {
+	if err := s.raft().Barrier(time.Second).Error(); err != nil {
 		t.Fatal(err)
 	}
 	before := s.Status()
@@ -120,27 +120,6 @@ func TestRuleA7_9_AnIdleLeaderConfirmsAtOnce(t *testing.T) {
 	}
 	if err := s.Confirm(ctx(t)); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// RULES 10: a process that stood still may count heartbeat answers from before.
-func TestRuleA7_10_AfterAPauseTheLogIsAsked(t *testing.T) {
-	r := memRig(t, func(c *NodeConfig) { c.Heartbeat = 200 * time.Millisecond }).start(1)
-	s := r.shards[1]
-	eventually(t, "no pause is remembered", func() bool { return !r.node.pauses.recent(200 * time.Millisecond) })
-	for _, pause := range []bool{false, true} {
-		if pause {
-			r.node.pauses.mu.Lock()
-			r.node.pauses.last = time.Now().Add(-2 * pauseLong)
-			r.node.pauses.mu.Unlock()
-		}
-		before := s.Status().Entries
-		if err := s.Confirm(ctx(t)); err != nil {
-			t.Fatal(err)
-		}
-		if asked := s.Status().Entries > before; asked != pause {
-			t.Errorf("pause %v: the log was asked: %v", pause, asked)
-		}
 	}
 }
 
@@ -298,8 +277,7 @@ func TestRuleA9_AFailingReadEndsNoProcess(t *testing.T) {
 	r, log, faults := faultRig(t, nil)
 	disk := errors.New("disk on fire")
 	log.set(func(f *faulty) { f.getErr = disk })
-	g := guardedLog{logStore: r.shards[2].log, guard: &guard{fault: r.shards[2].fault, release: r.shards[2].release}}
-	g.started.Store(true)
+	g := guardedLog{logStore: r.shards[2].log, guard: r.shards[2].instance.Load().guard}
 	ended := make(chan bool)
 	go func() { // as a goroutine of Raft would
 		defer close(ended)

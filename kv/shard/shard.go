@@ -5,25 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
-	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/lianadb/liana/kv"
-)
-
-const (
-	// drainTimeout is how long a closing shard waits for entries on their way,
-	// and a failed one for Raft to answer its futures.
-	drainTimeout = 5 * time.Second
-	// shutdownTimeout is how long it waits for Raft's goroutines. Only a store
-	// that hangs makes it pass.
-	shutdownTimeout = 10 * time.Second
-	// appendMax is how many log entries Raft stores, sends and applies at once.
-	appendMax = 256
 )
 
 // ShardConfig is what one shard needs.
@@ -44,7 +32,7 @@ type Shard struct {
 	node    *Node
 	logger  *slog.Logger
 
-	raft     *raft.Raft
+	instance atomic.Pointer[instance]
 	log      *logStore
 	fsm      *fsm
 	queue    *queue
@@ -52,11 +40,10 @@ type Shard struct {
 	confirm  confirmer
 	fault    *fault
 
-	pins    pins
-	streams *streams       // nil without peers, as are peers
-	peers   *peerTransport // closed by Raft
+	lines *lines
+	pins  pins
 
-	release  chan struct{} // closed when calls parked by the guard may end
+	stale    chan uint64   // Raft is to begin anew, behind this entry
 	closing  chan struct{} // closed by Close
 	closer   sync.Once
 	done     chan struct{} // closed when everything has stopped
@@ -78,8 +65,8 @@ func (n *Node) StartShard(cfg ShardConfig) (*Shard, error) {
 	}
 	s := &Shard{
 		id: cfg.ID, node: n, fault: newFault(),
-		queue:   newQueue(cfg.ID, n.cfg.Limits.QueueCommands, n.cfg.Limits.QueueBytes),
-		release: make(chan struct{}), closing: make(chan struct{}), done: make(chan struct{}),
+		queue: newQueue(cfg.ID, n.cfg.Limits.QueueCommands, n.cfg.Limits.QueueBytes),
+		stale: make(chan uint64, 1), closing: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := s.open(cfg); err != nil {
 		if s.log != nil {
@@ -105,7 +92,7 @@ func (s *Shard) open(cfg ShardConfig) error {
 	if err != nil {
 		return err
 	}
-	s.fsm.installed = s.installed
+	s.fsm.installed, s.fsm.ending = s.installed, s.ending
 	if _, _, err := s.log.discardStale(s.fsm.installedAt); err != nil {
 		return err
 	}
@@ -173,147 +160,24 @@ func (s *Shard) checkLog(form replicaForm, installed installedRow) error {
 	return nil
 }
 
-// installed brings the log in line with a snapshot that was installed.
+// installed brings the log in line with a snapshot that was installed. Where Raft goes
+// on with the end of the log it knew, it has to begin anew.
 func (s *Shard) installed(r installedRow) error {
 	discarded, last, err := s.log.discardStale(r)
 	if err == nil && discarded && last >= r.index {
-		return errStaleRaft // Raft goes on with the end of the log it knew
+		s.instance.Load().guard.retire()
+		s.stale <- r.index // of capacity 1, and Raft installs one snapshot
 	}
 	return err
 }
 
-func (s *Shard) start(row replicaRow) (err error) {
-	cfg := s.node.cfg
-	g := &guard{fault: s.fault, release: s.release, hung: cfg.Limits.StoreTimeout}
-	s.proposer = &proposer{
-		shard: s.id, limits: cfg.Limits, queue: s.queue, fsm: s.fsm, clock: cfg.Clock,
-		opened: make(chan openedTerm), finished: make(chan *flight), stop: make(chan struct{}),
-	}
-	log := guardedLog{logStore: s.log, guard: g, logged: s.proposer.logged}
-	stable := guardedStable{bolt: s.node.bolt, prefix: s.replica + "/", shard: s.id, guard: g}
-	snaps := &snapshots{
-		shard: s.id, store: cfg.State, dir: filepath.Dir(cfg.StablePath), parts: s.fsm.machine.Parts,
-		cut: func() position { return *s.fsm.cut.Load() }, pins: &s.pins,
-	}
-	alone := s.alone(row)
-	transport := s.openTransport()
-	notify := make(chan bool, 16)
-	conf := raftConfig(s.replica, s.heartbeat(), notify)
-	conf.Logger = raftLogger(s.logger)
-
-	defer func() { // Raft panics where it cannot read its log or save its term
-		if p := recover(); p != nil {
-			err = fmt.Errorf("shard %d: start: %v", s.id, p)
-		}
-	}()
-	if row.form == replicaFounding {
-		self := raft.Server{ID: raft.ServerID(s.replica), Address: raft.ServerAddress(s.replica)}
-		err := raft.BootstrapCluster(conf, log, stable, snaps, transport, raft.Configuration{Servers: []raft.Server{self}})
-		if err != nil {
-			return fmt.Errorf("shard %d: found the group: %w", s.id, err)
-		}
-		row.form = replicaFounded
-		if err := setSync(cfg.State, stateRowKey(stateReplica, s.id), row.encode()); err != nil {
-			return fmt.Errorf("shard %d: replica row: %w", s.id, err)
-		}
-	}
-	if s.raft, err = raft.NewRaft(conf, s.fsm, log, stable, snaps, transport); err != nil {
-		return fmt.Errorf("shard %d: start: %w", s.id, err)
-	}
-	g.started.Store(true)
-	if alone && s.peers != nil {
-		s.peers.elect(conf)
-	}
-	s.proposer.raft, s.proposer.notify = s.raft, notify
-	go s.supervise()
-	return nil
-}
-
-// heartbeat is that of groups on several nodes wherever there can be some: Raft does
-// not take another lease while it runs.
-func (s *Shard) heartbeat() time.Duration {
-	if s.node.cfg.Dial == nil {
-		return s.node.cfg.Heartbeat
-	}
-	return s.node.cfg.PeerHeartbeat
-}
-
-// alone reports whether this replica is the only member of its group.
-func (s *Shard) alone(row replicaRow) bool {
-	if row.form == replicaFounding {
-		return true
-	}
-	c, err := decodeConfiguration(s.fsm.applied.configuration)
-	return err == nil && len(c.Servers) == 1 && string(c.Servers[0].ID) == s.replica
-}
-
-func raftConfig(replica string, heartbeat time.Duration, notify chan<- bool) *raft.Config {
-	conf := raft.DefaultConfig()
-	conf.LocalID = raft.ServerID(replica)
-	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = heartbeat, heartbeat, heartbeat
-	conf.CommitTimeout = heartbeat / 2
-	conf.MaxAppendEntries = appendMax
-	conf.ShutdownOnRemove = false
-	conf.NotifyCh = notify
-	// The state is the snapshot and truncation is ours: Raft takes no snapshot
-	// by itself, restores none at the start and deletes no prefix of the log.
-	conf.SnapshotThreshold, conf.TrailingLogs = math.MaxUint64, math.MaxUint64
-	conf.SnapshotInterval = 24 * time.Hour
-	conf.NoSnapshotRestoreOnStart = true
-	return conf
-}
-
-// supervise owns the shard's goroutines: it starts the proposer and, when the
-// shard is closed or fails, stops everything in order.
-func (s *Shard) supervise() {
-	defer close(s.done)
-	var wg sync.WaitGroup
-	wg.Go(s.proposer.run)
-	reason := ErrStopped
+// ending reports whether the replica is being closed, or has failed.
+func (s *Shard) ending() bool {
 	select {
 	case <-s.closing:
-	case <-s.fault.ch:
-		reason = fmt.Errorf("%w: %w", ErrFault, s.fault.err)
-	}
-	s.queue.close(reason)
-	s.confirm.close(reason)
-	if s.fault.get() == nil {
-		s.drain()
-	}
-	if err := s.fault.get(); err != nil {
-		s.logger.Error("shard failed on this node", "err", err)
-		if s.streams != nil {
-			_ = s.streams.Close() // or its heartbeats keep the others from electing (RULES A9)
-		}
-		s.proposer.abandon(err)
-		s.node.cfg.OnFault(s.id, err)
-	}
-	close(s.release)
-	s.drain() // Raft answers its futures while it still runs
-
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		s.raft.Shutdown().Error()
-		close(s.proposer.stop)
-		wg.Wait()
-		s.proposer.awaiting.Wait()
-		s.confirm.wg.Wait()
-	}()
-	select {
-	case <-stopped:
-	case <-time.After(shutdownTimeout):
-		s.closeErr = fmt.Errorf("shard %d: a store call has not returned for %v; left behind", s.id, shutdownTimeout)
-	}
-	s.proposer.abandon(reason)
-}
-
-// drain waits until nothing is on its way, no longer than drainTimeout.
-func (s *Shard) drain() {
-	for end := time.Now().Add(drainTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if s.queue.empty() && s.proposer.futures.Load() == 0 && !s.confirm.running() {
-			return
-		}
+		return true
+	default:
+		return s.fault.get() != nil
 	}
 }
 

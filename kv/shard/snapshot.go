@@ -26,6 +26,9 @@ type snapshots struct {
 	parts func() kv.Parts
 	cut   func() position
 	pins  *pins
+	// replacing counts the installs that have begun. A view that was taken before one
+	// may lose rows to it (RULES 8).
+	replacing func() uint64
 
 	mu       sync.Mutex
 	received map[string]*receivedSnapshot
@@ -78,27 +81,35 @@ func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, c r
 // Open returns a snapshot that was received, once, or the state as it is now for a
 // replica that is too far behind. Its position may be past the one that List told.
 func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
-	if id != snapshotID {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		r, ok := s.received[id]
-		if !ok {
-			return nil, nil, fmt.Errorf("shard %d: snapshot %q is not there", s.shard, id)
-		}
-		delete(s.received, id)
-		return &r.meta, r.File, nil
+	if id == snapshotID {
+		return s.openState()
 	}
-	// Until its receiver is past it the log behind the snapshot is kept.
-	s.pins.add(s.cut().index)
-	p, f, size, err := s.export()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.received[id]
+	if !ok {
+		return nil, nil, fmt.Errorf("shard %d: snapshot %q is not there", s.shard, id)
+	}
+	delete(s.received, id)
+	return &r.meta, r.File, nil
+}
+
+// openState fixes a view of the state. Its size is not known yet: see outgoing.
+func (s *snapshots) openState() (*raft.SnapshotMeta, io.ReadCloser, error) {
+	pin, replaced := s.pins.add(s.cut().index), s.replacing() // before the view is taken
+	view, err := s.store.NewSnapshot()
 	if err != nil {
+		pin.drop()
 		return nil, nil, fmt.Errorf("shard %d: snapshot: %w", s.shard, err)
 	}
-	m, err := s.meta(p, snapshotID, size)
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close())
+	out := &outgoing{of: s, pin: pin, view: view, replaced: replaced}
+	if out.position, err = readPosition(view.Get, s.shard); err == nil {
+		var m *raft.SnapshotMeta
+		if m, err = s.meta(out.position, snapshotID, 0); err == nil {
+			return m, out, nil
+		}
 	}
-	return m, f, nil
+	return nil, nil, errors.Join(err, out.Close())
 }
 
 // receivedSnapshot is a snapshot that is, or was, being received.

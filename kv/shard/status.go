@@ -1,6 +1,10 @@
 package shard
 
-import "github.com/hashicorp/raft"
+import (
+	"time"
+
+	"github.com/hashicorp/raft"
+)
 
 // Status is a shard's state at one moment, for health and metrics. The
 // positions are read one after the other, so under load they need not agree.
@@ -8,6 +12,8 @@ type Status struct {
 	Shard   uint32
 	Replica string // replica id: node id and random number
 	Leader  string // replica id of the known leader, "" if unknown
+	// Age is how old the state here can be, 0 where this replica leads.
+	Age time.Duration
 
 	Leading bool // this replica leads and its term is open
 	Term    uint64
@@ -40,8 +46,8 @@ func (s *Shard) Status() Status {
 	st := Status{
 		Shard: s.id, Replica: s.replica,
 		Leading:  s.proposer.openTerm.Load() != 0,
-		Term:     s.raft.CurrentTerm(),
-		Commit:   s.raft.CommitIndex(),
+		Term:     s.raft().CurrentTerm(),
+		Commit:   s.raft().CommitIndex(),
 		LogBytes: s.log.bytes(),
 		Entries:  s.proposer.sent.Load(),
 		Commands: s.proposer.gathered.Load(),
@@ -51,8 +57,9 @@ func (s *Shard) Status() Status {
 		Fault:    s.fault.get(),
 	}
 	var leader raft.ServerID
-	_, leader = s.raft.LeaderWithID()
+	_, leader = s.raft().LeaderWithID()
 	st.Leader = string(leader)
+	_, st.Age = s.Leader()
 	// A store that fails here fails its next write too; the figure stays 0.
 	durable, _ := readPosition(s.node.cfg.State.GetDurable, s.id)
 	cut := s.fsm.cut.Load()

@@ -17,78 +17,123 @@ import (
 // HelloMagic are the first bytes of a connection between replicas, by which a port
 // tells it from others. The rest of the hello is
 //
-//	uvarint version | cluster id | shard [4] | replica that is meant
+//	version [1] | purpose [1] | cluster id | shard [4] | replica that is meant
 //	(texts with their length before them, as one byte)
 //
-// and the answer one byte, 0 for yes, or a text that says why not (RULES A8).
+// and the answer a text in the same form: empty for yes, or why not (RULES A8).
 const HelloMagic = "\xf3LianaRaft"
 
 const (
 	helloVersion = 1
 	helloTime    = 5 * time.Second // for both sides
 	maxHelloText = 255
+	// maxGreetings bounds the connections of a node that have not said what they want,
+	// maxAccepted those that a replica has taken: some ten from each other replica.
+	maxGreetings = 128
+	maxAccepted  = 256
 )
 
-// errForeignHello: the connection is for another cluster or another replica.
+// purpose is what a connection is for.
+type purpose byte
+
+const (
+	forRaft      purpose = 1
+	forQuestions purpose = 2
+)
+
+// errForeignHello: the connection is not for whoever got it.
 var errForeignHello = errors.New("refused the stream")
 
-// streams are the incoming connections of one replica, and its way to others. It
-// implements raft.StreamLayer; addresses are replica ids.
+// streams are the connections of one replica, both ways. It implements
+// raft.StreamLayer; addresses are replica ids.
 type streams struct {
 	node    *Node
 	shard   uint32
 	replica string
 
 	incoming chan net.Conn
-	closed   chan struct{}
-	once     sync.Once
+	ctx      context.Context // ends with Close
+	stop     context.CancelFunc
 
-	mu   sync.Mutex
-	open map[*stream]struct{} // both ways; nil once closed
+	mu       sync.Mutex
+	open     map[*stream]struct{} // nil once closed
+	accepted int
+	using    sync.WaitGroup // of those accepted
 }
 
-// stream is a connection that its streams know: Raft leaves those it has accepted open.
+func newStreams(n *Node, shard uint32, replica string) *streams {
+	s := &streams{
+		node: n, shard: shard, replica: replica,
+		incoming: make(chan net.Conn), open: make(map[*stream]struct{}),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// stream is a connection that its streams know: Raft leaves open what it has pooled.
 type stream struct {
 	net.Conn
-	of *streams
+	of   *streams
+	to   string // the replica dialed, "" where the other side did
+	once sync.Once
+	err  error
 }
 
 // Close implements net.Conn.
 func (c *stream) Close() error {
-	c.of.mu.Lock()
-	delete(c.of.open, c)
-	c.of.mu.Unlock()
-	return c.Conn.Close()
+	c.once.Do(func() {
+		c.err = c.Conn.Close()
+		c.of.mu.Lock()
+		defer c.of.mu.Unlock()
+		delete(c.of.open, c)
+		if c.to == "" {
+			c.of.accepted--
+			c.of.using.Done()
+		}
+	})
+	return c.err
 }
 
-// know wraps a connection; one that comes too late is closed.
-func (s *streams) know(conn net.Conn) net.Conn {
-	c := &stream{conn, s}
+// know takes a connection under control; one that cannot be is closed.
+func (s *streams) know(conn net.Conn, to string) (*stream, error) {
 	s.mu.Lock()
-	late := s.open == nil
-	if !late {
-		s.open[c] = struct{}{}
+	defer s.mu.Unlock()
+	switch {
+	case s.open == nil:
+		return nil, errors.Join(net.ErrClosed, conn.Close())
+	case to == "" && s.accepted >= maxAccepted:
+		return nil, errors.Join(fmt.Errorf("%w: too many streams", errForeignHello), conn.Close())
 	}
-	s.mu.Unlock()
-	if late {
-		_ = conn.Close()
+	c := &stream{Conn: conn, of: s, to: to}
+	s.open[c] = struct{}{}
+	if to == "" {
+		s.accepted++
+		s.using.Add(1)
 	}
-	return c
+	return c, nil
 }
 
-// cut closes all connections, both ways, for good.
-func (s *streams) cut() {
+// cut breaks the connections that which names. Their users notice, and close them.
+func (s *streams) cut(which func(*stream) bool) {
 	s.mu.Lock()
-	open := s.open
-	s.open = nil
-	s.mu.Unlock()
-	for c := range open { // any order
+	defer s.mu.Unlock()
+	for c := range s.open { // any order
+		if which(c) {
+			_ = c.Conn.Close()
+		}
+	}
+}
+
+// Close implements net.Listener: it breaks all connections, for good.
+func (s *streams) Close() error {
+	s.stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.open { // any order
 		_ = c.Conn.Close()
 	}
-}
-
-func newStreams(n *Node, shard uint32, replica string) *streams {
-	return &streams{node: n, shard: shard, replica: replica, incoming: make(chan net.Conn), closed: make(chan struct{}), open: map[*stream]struct{}{}}
+	s.open = nil
+	return nil
 }
 
 // replicaAddr is a replica id as a net.Addr.
@@ -97,64 +142,69 @@ type replicaAddr string
 func (replicaAddr) Network() string  { return "liana" }
 func (a replicaAddr) String() string { return string(a) }
 
+// Addr implements net.Listener.
+func (s *streams) Addr() net.Addr { return replicaAddr(s.replica) }
+
 // Accept implements net.Listener.
 func (s *streams) Accept() (net.Conn, error) {
 	select {
 	case c := <-s.incoming:
 		return c, nil
-	case <-s.closed:
+	case <-s.ctx.Done():
 		return nil, net.ErrClosed
 	}
 }
 
-// Close implements net.Listener.
-func (s *streams) Close() error {
-	s.once.Do(func() { close(s.closed) })
-	s.cut()
-	return nil
-}
-
-// Addr implements net.Listener.
-func (s *streams) Addr() net.Addr { return replicaAddr(s.replica) }
-
 // Dial implements raft.StreamLayer.
 func (s *streams) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
-	conn, err := s.node.cfg.Dial(ctx, NodeOf(string(to)))
+	return s.dial(ctx, string(to), forRaft)
+}
+
+// dial opens a connection to a replica. ctx has a deadline.
+func (s *streams) dial(ctx context.Context, to string, p purpose) (net.Conn, error) {
+	conn, err := s.node.cfg.Dial(ctx, NodeOf(to))
 	if err != nil {
 		return nil, fmt.Errorf("shard %d: replica %s: %w", s.shard, to, err)
 	}
+	c, err := s.know(conn, to)
+	if err != nil {
+		return nil, err
+	}
 	deadline, _ := ctx.Deadline()
-	if err := greet(conn, deadline, hello{s.node.cfg.ClusterID, s.shard, string(to)}); err != nil {
-		_ = conn.Close()
+	if err := greet(c, deadline, hello{p, s.node.cfg.ClusterID, s.shard, to}); err != nil {
+		_ = c.Close()
 		return nil, fmt.Errorf("shard %d: replica %s: %w", s.shard, to, err)
 	}
-	return s.know(conn), nil
+	return c, nil
 }
 
 // hello says for whom a connection is.
 type hello struct {
+	purpose purpose
 	cluster string
 	shard   uint32
 	replica string
 }
 
 func (h hello) encode() []byte {
-	b := append([]byte(HelloMagic), helloVersion, byte(len(h.cluster)))
+	b := append([]byte(HelloMagic), helloVersion, byte(h.purpose), byte(len(h.cluster)))
 	b = binary.BigEndian.AppendUint32(append(b, h.cluster...), h.shard)
 	return append(append(b, byte(len(h.replica))), h.replica...)
 }
 
 // readHello reads what encode wrote.
 func readHello(r io.Reader) (h hello, err error) {
-	head := make([]byte, len(HelloMagic)+1)
+	head := make([]byte, len(HelloMagic)+2)
 	if _, err := io.ReadFull(r, head); err != nil {
 		return h, err
 	}
-	if !bytes.HasPrefix(head, []byte(HelloMagic)) || head[len(HelloMagic)] != helloVersion {
+	version := head[len(HelloMagic)]
+	if !bytes.HasPrefix(head, []byte(HelloMagic)) || version != helloVersion {
 		return h, fmt.Errorf("%w: not a hello of version %d", errForeignHello, helloVersion)
 	}
+	h.purpose = purpose(head[len(HelloMagic)+1])
 	if h.cluster, err = readText(r); err != nil {
 		return h, err
 	}
@@ -178,6 +228,7 @@ func readText(r io.Reader) (string, error) {
 	return string(b), err
 }
 
+// greet says the hello on a new connection, and hears the answer.
 func greet(conn net.Conn, deadline time.Time, h hello) error {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
@@ -195,6 +246,44 @@ func greet(conn net.Conn, deadline time.Time, h hello) error {
 	return conn.SetDeadline(time.Time{})
 }
 
+// greetings are the connections of a node whose hello is awaited.
+type greetings struct {
+	mu     sync.Mutex
+	open   map[net.Conn]struct{}
+	closed bool
+}
+
+func (g *greetings) begin(conn net.Conn) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return ErrStopped
+	}
+	if len(g.open) >= maxGreetings {
+		return fmt.Errorf("%w: too many connections", errForeignHello)
+	}
+	if g.open == nil {
+		g.open = make(map[net.Conn]struct{})
+	}
+	g.open[conn] = struct{}{}
+	return nil
+}
+
+func (g *greetings) end(conn net.Conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.open, conn)
+}
+
+func (g *greetings) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	for conn := range g.open {
+		_ = conn.Close()
+	}
+}
+
 // Accept takes over a connection that another node has made: it begins with
 // HelloMagic. It returns when the replica it is for has it, or it is closed.
 func (n *Node) Accept(conn net.Conn) {
@@ -205,6 +294,10 @@ func (n *Node) Accept(conn net.Conn) {
 }
 
 func (n *Node) welcome(conn net.Conn) error {
+	if err := n.greetings.begin(conn); err != nil {
+		return err
+	}
+	defer n.greetings.end(conn)
 	if err := conn.SetDeadline(time.Now().Add(helloTime)); err != nil {
 		return err
 	}
@@ -212,108 +305,55 @@ func (n *Node) welcome(conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	s, why := n.meant(h)
-	if _, err := conn.Write(append([]byte{byte(len(why))}, why...)); err != nil {
-		return err
-	}
+	s, i, why := n.meant(h)
 	if why != "" {
-		return fmt.Errorf("%w: %s", errForeignHello, why)
+		why = why[:min(len(why), maxHelloText)]
+		_, err := conn.Write(append([]byte{byte(len(why))}, why...))
+		return errors.Join(fmt.Errorf("%w: %s", errForeignHello, why), err)
 	}
-	if err := conn.SetDeadline(time.Time{}); err != nil {
+	c, err := i.streams.know(conn, "")
+	if err != nil {
 		return err
+	}
+	if _, err = c.Write([]byte{0}); err == nil {
+		err = c.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		return errors.Join(err, c.Close())
+	}
+	if h.purpose == forQuestions {
+		go s.answer(i.raft, c) // ends with c
+		return nil
 	}
 	select {
-	case s.incoming <- s.know(conn):
+	case i.streams.incoming <- c:
 		return nil
-	case <-s.closed:
-		return ErrStopped
+	case <-i.streams.ctx.Done():
+		return errors.Join(ErrStopped, c.Close())
 	}
 }
 
 // meant returns the replica that a hello is for, or why there is none.
-func (n *Node) meant(h hello) (*streams, string) {
+func (n *Node) meant(h hello) (*Shard, *instance, string) {
 	if h.cluster != n.cfg.ClusterID {
-		return nil, "this node belongs to another cluster"
+		return nil, nil, "this node belongs to another cluster"
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.shards[h.shard]
+	if s == nil {
+		return nil, nil, fmt.Sprintf("no replica of shard %d runs on this node", h.shard)
+	}
+	i := s.instance.Load()
 	switch {
-	case s == nil || s.streams == nil:
-		return nil, fmt.Sprintf("no replica of shard %d runs on this node", h.shard)
+	case i.streams == nil:
+		return nil, nil, "this node takes no streams"
 	case s.replica != h.replica:
-		return nil, "another replica of the shard runs on this node"
+		return nil, nil, "another replica of the shard runs on this node"
 	case s.fault.get() != nil:
-		return nil, "the replica has failed"
+		return nil, nil, "the replica has failed"
+	case h.purpose != forRaft && h.purpose != forQuestions:
+		return nil, nil, "a purpose that this version of the program does not know"
 	}
-	return s.streams, ""
-}
-
-const (
-	transportPool    = 3
-	transportTimeout = 10 * time.Second
-)
-
-// peerTransport is Raft's network transport, with a second way in for its own replica.
-type peerTransport struct {
-	*raft.NetworkTransport
-	rpcs chan raft.RPC
-	stop chan struct{}
-	once sync.Once
-	done sync.WaitGroup
-}
-
-func newPeerTransport(t *raft.NetworkTransport) *peerTransport {
-	p := &peerTransport{NetworkTransport: t, rpcs: make(chan raft.RPC), stop: make(chan struct{})}
-	p.done.Go(func() {
-		for {
-			select {
-			case rpc := <-t.Consumer():
-				p.hand(rpc)
-			case <-p.stop:
-				return
-			}
-		}
-	})
-	return p
-}
-
-func (p *peerTransport) hand(rpc raft.RPC) {
-	select {
-	case p.rpcs <- rpc:
-	case <-p.stop:
-	}
-}
-
-// Consumer implements raft.Transport.
-func (p *peerTransport) Consumer() <-chan raft.RPC { return p.rpcs }
-
-// Close implements raft.WithClose.
-func (p *peerTransport) Close() error {
-	p.once.Do(func() { close(p.stop) })
-	p.done.Wait()
-	return p.NetworkTransport.Close()
-}
-
-// elect makes a replica that is alone in its group stand for election at once: nobody
-// else can, so there is no heartbeat to wait for.
-func (p *peerTransport) elect(conf *raft.Config) {
-	header := raft.RPCHeader{ProtocolVersion: conf.ProtocolVersion, ID: []byte(conf.LocalID), Addr: []byte(conf.LocalID)}
-	answer := make(chan raft.RPCResponse, 1)
-	p.done.Go(func() {
-		p.hand(raft.RPC{Command: &raft.TimeoutNowRequest{RPCHeader: header}, RespChan: answer})
-	})
-}
-
-// openTransport makes the way of a replica to the others.
-func (s *Shard) openTransport() raft.Transport {
-	if s.node.cfg.Dial == nil {
-		_, t := raft.NewInmemTransport(raft.ServerAddress(s.replica))
-		return t
-	}
-	s.streams = newStreams(s.node, s.id, s.replica)
-	s.peers = newPeerTransport(raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: s.streams, MaxPool: transportPool, Timeout: transportTimeout, Logger: raftLogger(s.logger),
-	}))
-	return s.peers
+	return s, i, ""
 }

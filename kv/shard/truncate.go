@@ -19,17 +19,24 @@ func (n *Node) StateFlushed() {
 	}
 }
 
+// lookEvery is how often logs are cut that nothing flushed: those that were kept for
+// a replica which has caught up or is gone.
+const lookEvery = 30 * time.Second
+
 // logGrown is called after a log has grown.
 func (n *Node) logGrown() {
-	if n.logBytes.Load() > n.cfg.Limits.LogBytes && !n.force.Swap(true) {
+	if n.logBytes.Load() > n.forceAt.Load() && !n.force.Swap(true) {
 		n.StateFlushed()
 	}
 }
 
 func (n *Node) truncateLoop() {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	for {
 		select {
 		case <-n.wake:
+		case <-look.C:
 		case <-n.stop:
 			return
 		}
@@ -37,19 +44,23 @@ func (n *Node) truncateLoop() {
 		if err := n.Truncate(forced); err != nil {
 			n.cfg.Logger.Error("log truncation failed", "err", err)
 		}
+		left, bound := n.logBytes.Load(), n.cfg.Limits.LogBytes
+		switch {
+		case left <= bound:
+			n.forceAt.Store(bound)
+		case forced: // what is kept for a replica asks for no more flushes
+			n.forceAt.Store(left + bound/2)
+		}
 		if !forced {
 			continue
 		}
-		left := n.logBytes.Load()
 		select {
 		case <-time.After(forceEvery):
 		case <-n.stop:
 			return
 		}
 		n.force.Store(false)
-		if n.logBytes.Load() > left { // grown while nobody looked
-			n.logGrown()
-		}
+		n.logGrown() // it may have grown while nobody looked
 	}
 }
 
@@ -85,9 +96,28 @@ func (s *Shard) truncate(keepEntries uint64, keepBytes int64) error {
 	if err != nil {
 		return err
 	}
-	deleted, err := s.log.truncate(s.pins.limit(p.index), keepEntries, keepBytes)
+	to := p.index
+	if s.log.bytes() > s.node.cfg.Limits.PinBytes {
+		s.pins.clear()
+	} else {
+		s.followPins(keepEntries)
+		to = s.pins.limit(to, time.Now())
+	}
+	deleted, err := s.log.truncate(to, keepEntries, keepBytes)
 	if deleted > 0 {
-		s.logger.Debug("log truncated", "durable", p.index, "entries", deleted)
+		s.logger.Debug("log truncated", "durable", p.index, "pinned", to, "entries", deleted)
 	}
 	return err
+}
+
+// followPins asks the replicas that the log is kept for how far they have come.
+func (s *Shard) followPins(kept uint64) {
+	replicas := s.pins.replicas()
+	answers := s.lines.ask(replicas)
+	for range replicas {
+		if a := <-answers; a.err == nil {
+			_, end := s.log.bounds()
+			s.pins.follow(a.replica, a.last, end, kept/2)
+		}
+	}
 }

@@ -1,0 +1,238 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+const (
+	transportPool    = 3
+	transportTimeout = 5 * time.Second
+	// appendBytes bounds what one message carries; a larger entry goes alone.
+	appendBytes = 4 << 20
+	// retryFirst and retryLast are the pauses between attempts to send entries.
+	retryFirst = 10 * time.Millisecond
+	retryLast  = 200 * time.Millisecond
+	// stallTime is how long a snapshot may stand still on its way.
+	stallTime = 30 * time.Second
+)
+
+// peerTransport is Raft's network transport, with what Raft lacks for it: bounds in
+// bytes, patience with peers that are away, and a second way in for its own replica.
+type peerTransport struct {
+	*raft.NetworkTransport
+	streams *streams
+	raft    atomic.Pointer[raft.Raft] // set once it runs
+
+	rpcs chan raft.RPC
+	stop chan struct{}
+	once sync.Once
+	done sync.WaitGroup
+}
+
+func newPeerTransport(s *streams, config *raft.NetworkTransportConfig) *peerTransport {
+	config.Stream = s
+	p := &peerTransport{
+		NetworkTransport: raft.NewNetworkTransportWithConfig(config), streams: s,
+		rpcs: make(chan raft.RPC), stop: make(chan struct{}),
+	}
+	p.done.Go(func() {
+		for {
+			select {
+			case rpc := <-p.NetworkTransport.Consumer():
+				p.hand(rpc)
+			case <-p.stop:
+				return
+			}
+		}
+	})
+	return p
+}
+
+func (p *peerTransport) hand(rpc raft.RPC) {
+	if rpc.Reader != nil {
+		rpc.Reader = &watchedReader{rpc.Reader, func() { p.streams.cut(func(c *stream) bool { return c.to == "" }) }}
+	}
+	select {
+	case p.rpcs <- rpc:
+	case <-p.stop:
+	}
+}
+
+// watchedReader reads a snapshot that comes in. Raft waits for it without a bound, and
+// a sender that has vanished would leave the replica deaf.
+type watchedReader struct {
+	io.Reader
+	stalled func()
+}
+
+func (r *watchedReader) Read(b []byte) (int, error) {
+	defer time.AfterFunc(stallTime, r.stalled).Stop()
+	return r.Reader.Read(b)
+}
+
+// Consumer implements raft.Transport.
+func (p *peerTransport) Consumer() <-chan raft.RPC { return p.rpcs }
+
+// breakOff ends all that is on its way, for good.
+func (p *peerTransport) breakOff() {
+	p.once.Do(func() { close(p.stop) })
+	_ = p.streams.Close()
+}
+
+// Close implements raft.WithClose. It waits for those that serve connections.
+func (p *peerTransport) Close() error {
+	p.breakOff()
+	p.done.Wait()
+	err := p.NetworkTransport.Close() // closes the streams
+	p.NetworkTransport.CloseStreams()
+	p.streams.using.Wait()
+	return err
+}
+
+// elect makes a replica that is alone in its group stand for election at once: nobody
+// else can, so there is no heartbeat to wait for.
+func (p *peerTransport) elect(conf *raft.Config) {
+	header := raft.RPCHeader{ProtocolVersion: conf.ProtocolVersion, ID: []byte(conf.LocalID), Addr: []byte(conf.LocalID)}
+	answer := make(chan raft.RPCResponse, 1)
+	p.done.Go(func() {
+		p.hand(raft.RPC{Command: &raft.TimeoutNowRequest{RPCHeader: header}, RespChan: answer})
+	})
+}
+
+// AppendEntries implements raft.Transport. Raft waits longer from failure to failure,
+// up to 10 s, and does not notice that the peer is back: a second failure then would
+// stop writes. So failures to send entries are kept from it as long as it would go on
+// to send them. Heartbeats take another way and tell it.
+func (p *peerTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if isHeartbeat(args) {
+		return p.NetworkTransport.AppendEntries(id, to, args, resp)
+	}
+	boundAppend(args)
+	for pause := retryFirst; ; pause = min(2*pause, retryLast) {
+		*resp = raft.AppendEntriesResponse{}
+		err := p.NetworkTransport.AppendEntries(id, to, args, resp)
+		if err == nil || !p.sends(args.Term, id) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-p.stop:
+			return err
+		}
+	}
+}
+
+// isHeartbeat tells heartbeats as Raft does.
+func isHeartbeat(args *raft.AppendEntriesRequest) bool {
+	return len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.PrevLogTerm == 0 && args.LeaderCommitIndex == 0
+}
+
+// sends reports whether this replica still leads term and has the peer as a member.
+func (p *peerTransport) sends(term uint64, id raft.ServerID) bool {
+	r := p.raft.Load()
+	if r == nil || r.State() != raft.Leader || r.CurrentTerm() != term {
+		return false
+	}
+	for _, srv := range r.GetConfiguration().Configuration().Servers {
+		if srv.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// boundAppend cuts a message to appendBytes. Raft looks at what it has sent by the
+// same request.
+func boundAppend(args *raft.AppendEntriesRequest) {
+	size := 0
+	for i, e := range args.Entries {
+		size += len(e.Data) + len(e.Extensions)
+		if size > appendBytes && i > 0 {
+			args.Entries = args.Entries[:i]
+			return
+		}
+	}
+}
+
+// AppendEntriesPipeline implements raft.Transport.
+func (p *peerTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAddress) (raft.AppendPipeline, error) {
+	pipe, err := p.NetworkTransport.AppendEntriesPipeline(id, to)
+	if err != nil {
+		return nil, err
+	}
+	return boundPipeline{pipe}, nil
+}
+
+type boundPipeline struct{ raft.AppendPipeline }
+
+func (b boundPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	boundAppend(args)
+	return b.AppendPipeline.AppendEntries(args, resp)
+}
+
+// InstallSnapshot implements raft.Transport. The state is copied here, once the peer
+// has answered: Raft would have it copied again and again for one that is away.
+func (p *peerTransport) InstallSnapshot(id raft.ServerID, to raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	out, ok := data.(*outgoing)
+	if !ok {
+		return p.NetworkTransport.InstallSnapshot(id, to, args, resp, data)
+	}
+	out.pin.sentTo(string(id))
+	if err := p.knock(string(to)); err != nil {
+		return err
+	}
+	size, err := out.export(p.streams.ctx)
+	if err != nil {
+		return fmt.Errorf("copy the state: %w", err)
+	}
+	args.Size = size
+	watched := &watchedWriter{out, time.AfterFunc(stallTime, func() {
+		p.streams.cut(func(c *stream) bool { return c.to == string(to) })
+	})}
+	defer watched.timer.Stop()
+	return p.NetworkTransport.InstallSnapshot(id, to, args, resp, watched)
+}
+
+// knock waits until a replica is there.
+func (p *peerTransport) knock(to string) error {
+	for end := time.Now().Add(stallTime); ; {
+		ctx, cancel := context.WithTimeout(p.streams.ctx, transportTimeout)
+		conn, err := p.streams.dial(ctx, to, forQuestions)
+		cancel()
+		if err == nil {
+			return conn.Close()
+		}
+		if time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(retryLast):
+		case <-p.stop:
+			return err
+		}
+	}
+}
+
+// watchedWriter is read by what writes a snapshot to a peer. One that stands still is
+// given up: the bound that Raft sets grows with the size, to hours.
+type watchedWriter struct {
+	io.Reader
+	timer *time.Timer
+}
+
+func (w *watchedWriter) Read(b []byte) (int, error) {
+	n, err := w.Reader.Read(b)
+	if err != nil { // it is all sent, and is being installed
+		w.timer.Stop()
+	} else {
+		w.timer.Reset(stallTime)
+	}
+	return n, err
+}
