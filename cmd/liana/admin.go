@@ -19,11 +19,7 @@ func (c *cli) schemaCommand() *cobra.Command {
   liana schema show > schema.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := c.admin()
-			if err != nil {
-				return err
-			}
-			answer, err := call(cmd.Context(), c, client.GetSchema, new(lianav1.GetSchemaRequest))
+			answer, err := ask(cmd.Context(), c, c.admin, lianav1.AdminClient.GetSchema, new(lianav1.GetSchemaRequest))
 			if err != nil {
 				return err
 			}
@@ -42,11 +38,7 @@ func (c *cli) statusCommand() *cobra.Command {
 		Example: `  liana status`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := c.admin()
-			if err != nil {
-				return err
-			}
-			answer, err := call(cmd.Context(), c, client.GetStatus, new(lianav1.GetStatusRequest))
+			answer, err := ask(cmd.Context(), c, c.admin, lianav1.AdminClient.GetStatus, new(lianav1.GetStatusRequest))
 			if err != nil {
 				return err
 			}

@@ -3,12 +3,16 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	lianav1 "github.com/lianadb/liana/proto/liana/v1"
 )
@@ -56,11 +60,57 @@ func (c *cli) admin() (lianav1.AdminClient, error) {
 }
 
 // call runs one unary call under --timeout.
-func call[Req, Resp any](ctx context.Context, c *cli,
-	method func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (Resp, error) {
+func call[Req proto.Message, Resp any](ctx context.Context, c *cli,
+	method func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (resp Resp, err error) {
+	if field := notText(req.ProtoReflect()); field != "" {
+		return resp, usagef("%s: want UTF-8 text", field)
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	return method(ctx, req)
+}
+
+// ask is call for who needs a service for one call only.
+func ask[Service any, Req proto.Message, Resp any](ctx context.Context, c *cli, service func() (Service, error),
+	method func(Service, context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (resp Resp, err error) {
+	s, err := service()
+	if err != nil {
+		return resp, err
+	}
+	bound := func(ctx context.Context, req Req, opts ...grpc.CallOption) (Resp, error) { return method(s, ctx, req, opts...) }
+	return call(ctx, c, bound, req)
+}
+
+// notText names a field of m that holds bytes which are no text. gRPC would send none
+// of the message, and not say where.
+func notText(m protoreflect.Message) (field string) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		name := string(f.Name())
+		switch {
+		case f.IsMap():
+			v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+				if !utf8.ValidString(k.String()) || !utf8.ValidString(v.String()) {
+					field = name
+				}
+				return field == ""
+			})
+		case f.IsList() && f.Kind() == protoreflect.StringKind:
+			for i := range v.List().Len() {
+				if !utf8.ValidString(v.List().Get(i).String()) {
+					field = fmt.Sprintf("%s[%d]", name, i)
+				}
+			}
+		case f.IsList():
+		case f.Kind() == protoreflect.MessageKind:
+			if below := notText(v.Message()); below != "" {
+				field = name + "." + below
+			}
+		case f.Kind() == protoreflect.StringKind && !utf8.ValidString(v.String()):
+			field = name
+		}
+		return field == ""
+	})
+	return field
 }
 
 // stallLimit is how long a stream may be silent: --timeout where it was given,

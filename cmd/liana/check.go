@@ -41,14 +41,18 @@ Exit codes: 0 clean, 1 faults found, 2 could not check.`,
   liana check --data-dir /var/lib/liana`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if dir != "" && cmd.Flags().Changed("addr") {
+			offline := cmd.Flags().Changed("data-dir")
+			switch {
+			case offline && cmd.Flags().Changed("addr"):
 				return usagef("--data-dir and --addr exclude each other")
+			case offline && dir == "":
+				return usagef("--data-dir: is empty; name a directory")
 			}
 			bar := c.newProgress("lists")
 			report := func(r *lianav1.CheckResponse) { bar.update(r.GetLists(), shareOf(r.GetLists(), r.GetListsTotal())) }
 			var last *lianav1.CheckResponse
 			var err error
-			if cmd.Flags().Changed("data-dir") {
+			if offline {
 				last, err = c.checkDirectory(cmd.Context(), dir, report)
 			} else {
 				last, err = c.checkServer(cmd.Context(), c.stallLimit(cmd, checkStall), report)

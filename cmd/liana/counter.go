@@ -110,11 +110,7 @@ With --request-id a repeated call applies once, if it is the same in all else: g
 			if err != nil {
 				return err
 			}
-			client, err := c.counters()
-			if err != nil {
-				return err
-			}
-			answer, err := call(cmd.Context(), c, client.IncrBy, request)
+			answer, err := ask(cmd.Context(), c, c.counters, lianav1.CountersClient.IncrBy, request)
 			if err != nil {
 				return err
 			}
@@ -163,11 +159,7 @@ func (c *cli) counterGetCommand() *cobra.Command {
 			if request.Consistency, err = flags.consistency(); err != nil {
 				return err
 			}
-			client, err := c.counters()
-			if err != nil {
-				return err
-			}
-			answer, err := call(cmd.Context(), c, client.Get, request)
+			answer, err := ask(cmd.Context(), c, c.counters, lianav1.CountersClient.Get, request)
 			if err != nil {
 				return err
 			}
@@ -225,11 +217,7 @@ func (c *cli) counterSetCommand() *cobra.Command {
 			if request.ExpireAt, err = parseExpiry(expireAt); err != nil {
 				return err
 			}
-			client, err := c.counters()
-			if err != nil {
-				return err
-			}
-			answer, err := call(cmd.Context(), c, client.Set, request)
+			answer, err := ask(cmd.Context(), c, c.counters, lianav1.CountersClient.Set, request)
 			if err != nil {
 				return err
 			}
@@ -257,15 +245,8 @@ func (c *cli) counterDeleteCommand() *cobra.Command {
 			if len(rest) > 0 {
 				return usagef("want VERTEX METRIC or --key KEY alone, got %q too", rest)
 			}
-			client, err := c.counters()
-			if err != nil {
-				return err
-			}
-			answer, err := call(cmd.Context(), c, client.Delete, &lianav1.DeleteCounterRequest{Counter: counter})
-			if err != nil {
-				return err
-			}
-			return c.printWrite(answer)
+			return c.printWrite(ask(cmd.Context(), c, c.counters, lianav1.CountersClient.Delete,
+				&lianav1.DeleteCounterRequest{Counter: counter}))
 		},
 	}
 	flags.register(cmd)

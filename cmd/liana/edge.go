@@ -31,19 +31,22 @@ func (f *edgeFlags) register(cmd *cobra.Command) {
 }
 
 // edge builds the edge from the arguments SRC TYPE DST and the flags.
-func (f *edgeFlags) edge(args []string) (*lianav1.Edge, error) {
+func (f *edgeFlags) edge(args []string) (*lianav1.Edge, lianav1.Wait, error) {
 	src, dst, err := parseEnds(args)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	e := &lianav1.Edge{Src: src, Type: args[1], Dst: dst}
 	if f.time != "" {
 		if e.Time, err = parseEdgeTime("--time", f.time, time.Now()); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
-	e.Properties, err = parseProperties(f.properties)
-	return e, err
+	if e.Properties, err = parseProperties(f.properties); err != nil {
+		return nil, 0, err
+	}
+	wait, err := f.wait()
+	return e, wait, err
 }
 
 // parseEnds reads the vertices of the arguments SRC TYPE DST.
@@ -57,12 +60,18 @@ func parseEnds(args []string) (src, dst *lianav1.Vertex, err error) {
 	return src, dst, nil
 }
 
-// printWrite prints the answer of a write.
-func (c *cli) printWrite(answer interface {
+// written is the answer of a write.
+type written interface {
 	proto.Message
 	GetChanged() bool
 	GetToken() string
-}) error {
+}
+
+// printWrite prints the answer of a write that had no error.
+func (c *cli) printWrite(answer written, err error) error {
+	if err != nil {
+		return err
+	}
 	return c.out.message(answer, func(w io.Writer) {
 		fmt.Fprintf(w, "CHANGED\tTOKEN\n%s\t%s\n", yesNo(answer.GetChanged()), answer.GetToken())
 	})
@@ -77,23 +86,12 @@ func (c *cli) edgeAddCommand() *cobra.Command {
   liana edge add user:42 like note:7 --time 2013-09-01T12:00:00Z --prop device=phone`,
 		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			edge, err := flags.edge(args)
+			edge, wait, err := flags.edge(args)
 			if err != nil {
 				return err
 			}
-			wait, err := flags.wait()
-			if err != nil {
-				return err
-			}
-			client, err := c.graph()
-			if err != nil {
-				return err
-			}
-			answer, err := call(cmd.Context(), c, client.AddEdge, &lianav1.AddEdgeRequest{Edge: edge, Wait: wait})
-			if err != nil {
-				return err
-			}
-			return c.printWrite(answer)
+			return c.printWrite(ask(cmd.Context(), c, c.graph, lianav1.GraphClient.AddEdge,
+				&lianav1.AddEdgeRequest{Edge: edge, Wait: wait}))
 		},
 	}
 	flags.register(cmd)
@@ -110,23 +108,12 @@ func (c *cli) edgeUpdateCommand() *cobra.Command {
 		Example: `  liana edge update user:42 like note:7 --time now --prop device=tablet`,
 		Args:    cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			edge, err := flags.edge(args)
+			edge, wait, err := flags.edge(args)
 			if err != nil {
 				return err
 			}
-			wait, err := flags.wait()
-			if err != nil {
-				return err
-			}
-			client, err := c.graph()
-			if err != nil {
-				return err
-			}
-			answer, err := call(cmd.Context(), c, client.UpdateEdge, &lianav1.UpdateEdgeRequest{Edge: edge, Wait: wait})
-			if err != nil {
-				return err
-			}
-			return c.printWrite(answer)
+			return c.printWrite(ask(cmd.Context(), c, c.graph, lianav1.GraphClient.UpdateEdge,
+				&lianav1.UpdateEdgeRequest{Edge: edge, Wait: wait}))
 		},
 	}
 	flags.register(cmd)
@@ -149,16 +136,8 @@ func (c *cli) edgeDeleteCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			client, err := c.graph()
-			if err != nil {
-				return err
-			}
-			answer, err := call(cmd.Context(), c, client.DeleteEdge,
-				&lianav1.DeleteEdgeRequest{Src: src, Type: args[1], Dst: dst, Wait: wait})
-			if err != nil {
-				return err
-			}
-			return c.printWrite(answer)
+			return c.printWrite(ask(cmd.Context(), c, c.graph, lianav1.GraphClient.DeleteEdge,
+				&lianav1.DeleteEdgeRequest{Src: src, Type: args[1], Dst: dst, Wait: wait}))
 		},
 	}
 	flags.register(cmd)
@@ -181,11 +160,7 @@ func (c *cli) edgeGetCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			client, err := c.graph()
-			if err != nil {
-				return err
-			}
-			answer, err := call(cmd.Context(), c, client.GetEdge,
+			answer, err := ask(cmd.Context(), c, c.graph, lianav1.GraphClient.GetEdge,
 				&lianav1.GetEdgeRequest{Src: src, Type: args[1], Dst: dst, Consistency: consistency})
 			if err != nil {
 				return err
@@ -221,11 +196,7 @@ func (c *cli) edgeCountCommand() *cobra.Command {
 			if request.Consistency, err = flags.consistency(); err != nil {
 				return err
 			}
-			client, err := c.graph()
-			if err != nil {
-				return err
-			}
-			answer, err := call(cmd.Context(), c, client.CountEdges, request)
+			answer, err := ask(cmd.Context(), c, c.graph, lianav1.GraphClient.CountEdges, request)
 			if err != nil {
 				return err
 			}

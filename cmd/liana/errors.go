@@ -93,6 +93,8 @@ func (c *cli) hint(code codes.Code, info *errdetails.ErrorInfo) string {
 		return fmt.Sprintf("no server answers at %s; start one with: lianad start --data-dir DIR (or give --addr)", c.addr)
 	case code == codes.DeadlineExceeded:
 		return fmt.Sprintf("no answer within %s; a write may have taken effect or not (--timeout waits longer)", c.timeout)
+	case info != nil && info.Reason == "DISK_FULL":
+		return "make room on the disk of the server's data directory; disk.reserve_bytes in its configuration says how much stays free"
 	case info != nil && info.Reason == "OUTCOME_UNKNOWN":
 		return "the write may have taken effect or not; edge writes may be repeated freely, increments with the same --request-id"
 	case info != nil && info.Reason == "INVERSE_PENDING":

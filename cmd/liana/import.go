@@ -132,6 +132,11 @@ func (c *cli) importEdges(ctx context.Context, name string, flags *importFlags, 
 		if run.progress.name == "" {
 			run.progress.name = name + ".liana-progress"
 		}
+	}
+	if err := file.spare(flags.rejectsFile, run.progress); err != nil {
+		return err
+	}
+	if name != "-" {
 		run.resume(flags.noResume)
 	}
 	if err := run.openRejects(flags.rejectsFile); err != nil {

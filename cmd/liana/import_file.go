@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 )
 
 // headBytes is how much of a file's beginning its identity covers.
@@ -133,6 +134,34 @@ func (f *importFile) skip(offset int64) error {
 		return fmt.Errorf("reading %s up to byte %d: %w", f.name, offset, err)
 	}
 	return nil
+}
+
+// spare refuses to write over the file itself, or over one's own progress.
+func (f *importFile) spare(rejects string, progress progressFile) error {
+	switch {
+	case f.is(rejects):
+		return usagef("--rejects: %s is the file to import", rejects)
+	case f.is(progress.name), f.is(progress.temporary()):
+		return usagef("--progress-file: it would be written over %s, the file to import", f.name)
+	case rejects != "" && sameFile(rejects, progress.name):
+		return usagef("--rejects: %s is the progress file", rejects)
+	}
+	return nil
+}
+
+// is reports whether name is another name of the file.
+func (f *importFile) is(name string) bool {
+	return name != "" && f.file != nil && sameFile(name, f.name)
+}
+
+// sameFile reports whether two names are of one file, whether it is there or not.
+func sameFile(a, b string) bool {
+	if filepath.Clean(a) == filepath.Clean(b) {
+		return true
+	}
+	infoA, errA := os.Stat(a)
+	infoB, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
 // share is how much of the file has been read, or -1.

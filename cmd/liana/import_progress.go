@@ -77,6 +77,15 @@ type progressFile struct {
 	saved time.Time
 }
 
+// temporary is where the file is written, before it is renamed; empty where nothing
+// is kept.
+func (f *progressFile) temporary() string {
+	if f.name == "" {
+		return ""
+	}
+	return f.name + ".tmp"
+}
+
 func (f *progressFile) save(c *checkpoint) error {
 	f.saved = time.Now()
 	if f.name == "" {
@@ -87,11 +96,10 @@ func (f *progressFile) save(c *checkpoint) error {
 		return fmt.Errorf("writing %s: %w", f.name, err)
 	}
 	// Renamed into place, so that a crash leaves this one or the one before.
-	temporary := f.name + ".tmp"
-	if err := os.WriteFile(temporary, append(text, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(f.temporary(), append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("writing the progress file: %w", err)
 	}
-	if err := os.Rename(temporary, f.name); err != nil {
+	if err := os.Rename(f.temporary(), f.name); err != nil {
 		return fmt.Errorf("writing the progress file: %w", err)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -345,4 +346,27 @@ func TestImportUsage(t *testing.T) {
 		expect(t, exitFailed, `unknown edge type "love"`)
 	liana(importArgs(addr, write(t, "1,2,1365029107\n"), "--columns", "src,dst,time_us")...).
 		expect(t, 0, "warning: the earliest time is 1970-01-01T00:22:45.029107Z")
+}
+
+func TestImportSparesItsFile(t *testing.T) {
+	_, addr := startFake(t)
+	const text = "1,2\nbad\n"
+	name := filepath.Join(t.TempDir(), "edges.tmp")
+	link := name + ".link"
+	if err := errors.Join(os.WriteFile(name, []byte(text), 0o600), os.Link(name, link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, more := range [][]string{
+		{"--rejects", name},
+		{"--rejects", link},
+		{"--rejects", filepath.Join(filepath.Dir(name), "x", "..", "edges.tmp")},
+		{"--progress-file", name},
+		{"--progress-file", strings.TrimSuffix(name, ".tmp")}, // whose temporary file is the one
+		{"--progress-file", name + ".p", "--rejects", name + ".p"},
+	} {
+		liana(importArgs(addr, name, append(more, "--policy", "skip")...)...).expect(t, exitUsage, "file")
+		if got, err := os.ReadFile(name); err != nil || string(got) != text {
+			t.Fatalf("%q: the file holds %q, %v", more, got, err)
+		}
+	}
 }

@@ -5,8 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
 )
 
 // runnable returns all commands that do something.
@@ -92,6 +95,40 @@ func TestUsageErrors(t *testing.T) {
 		}
 		if r.stdout != "" {
 			t.Errorf("liana %s: stdout %q", line, r.stdout)
+		}
+	}
+}
+
+func TestBytesThatAreNoTextAreUsageErrors(t *testing.T) {
+	_, addr := startFake(t)
+	for line, field := range map[string]string{
+		"edge add user\xff:1 like note:1":                    "edge.src.type",
+		"edge add user:1 like note:1 --prop k=\xff":          "edge.properties",
+		"edge add user:1 like note:1 --prop \xff=v":          "edge.properties",
+		"counter get note:1 views \xff":                      "metrics[1]",
+		"counter incr --key \xff":                            "increment.counter.key",
+		"edge list user:1 like --page-token a\xff":           "page_token",
+		"edge get user:1 like note:1 --token a\xff":          "consistency.token",
+		"import edges /dev/null --type \xff --from a --to b": "type",
+	} {
+		r := liana(append(strings.Fields(line), "--addr", addr)...)
+		r.expect(t, exitUsage, "error: "+field+": want UTF-8 text")
+	}
+}
+
+func TestEmptyDataDirIsAUsageError(t *testing.T) {
+	liana("check", "--data-dir", "").expect(t, exitUsage, "--data-dir: is empty")
+}
+
+func TestHints(t *testing.T) {
+	c := &cli{addr: "a:1", timeout: time.Second}
+	for reason, text := range map[string]string{
+		"DISK_FULL":       "disk.reserve_bytes",
+		"OUTCOME_UNKNOWN": "--request-id",
+		"INVERSE_PENDING": "nothing needs to be done",
+	} {
+		if hint := c.hint(codes.Unknown, &errdetails.ErrorInfo{Reason: reason}); !strings.Contains(hint, text) {
+			t.Errorf("%s: hint %q", reason, hint)
 		}
 	}
 }
