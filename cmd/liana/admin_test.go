@@ -15,6 +15,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/lianadb/liana/graph"
+	"github.com/lianadb/liana/kv/datadir"
+	"github.com/lianadb/liana/kv/pebblekv"
 	lianav1 "github.com/lianadb/liana/proto/liana/v1"
 )
 
@@ -71,6 +74,25 @@ func TestCheckOffline(t *testing.T) {
 	lianaWith(s, "check", "--data-dir", "/data").expect(t, exitFaults)
 	answer, fault = nil, errors.New("the directory is in use")
 	lianaWith(s, "check", "--data-dir", "/data").expect(t, exitNotChecked, "in use")
+}
+
+// TestCheckOfALostState: an empty store is clean, but not where a node has run.
+func TestCheckOfALostState(t *testing.T) {
+	dir := t.TempDir()
+	d, err := datadir.Open(dir, datadir.Options{Shards: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := pebblekv.Open(d.StatePath(), pebblekv.Options{Profile: pebblekv.State, Merger: graph.Merger()})
+	if err := errors.Join(err, state.Close(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s := surroundings{checkOffline: checkDirectoryOffline}
+	lianaWith(s, "check", "--data-dir", dir).expect(t, 0)
+	if err := os.WriteFile(d.StablePath(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lianaWith(s, "check", "--data-dir", dir).expect(t, exitNotChecked, "is empty although")
 }
 
 func TestExport(t *testing.T) {

@@ -77,7 +77,9 @@ func ask[Service any, Req proto.Message, Resp any](ctx context.Context, c *cli, 
 	if err != nil {
 		return resp, err
 	}
-	bound := func(ctx context.Context, req Req, opts ...grpc.CallOption) (Resp, error) { return method(s, ctx, req, opts...) }
+	bound := func(ctx context.Context, req Req, opts ...grpc.CallOption) (Resp, error) {
+		return method(s, ctx, req, opts...)
+	}
 	return call(ctx, c, bound, req)
 }
 
