@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/grpc"
@@ -64,7 +65,7 @@ func (s *adminService) Check(_ *pb.CheckRequest, stream grpc.ServerStreamingServ
 		}
 	})
 	if err != nil {
-		return err
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	findings := report.Findings[:min(len(report.Findings), maxFindings)]
 	for i := range findings {

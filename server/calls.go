@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // calls is what every call passes through: admission, deadline, the guard
@@ -30,14 +31,15 @@ type calls struct {
 
 	inFlight atomic.Int64
 	streams  atomic.Int64
+	bytes    atomic.Int64 // of the requests being handled
 
 	// stopping ends when the server begins to stop: streams end then, calls are
 	// answered.
 	stopping context.Context
 	stop     context.CancelFunc
-	// receivers are goroutines that wait for a client's next message. They end with
-	// their stream, a little after its handler.
-	receivers sync.WaitGroup
+	// waiters are goroutines that wait for a client's next message, or for a client to
+	// take one. They end with their stream, a little after its handler.
+	waiters sync.WaitGroup
 
 	slowLog, faultLog throttle
 }
@@ -73,13 +75,18 @@ func (c *calls) enter(method string, n *atomic.Int64, limit int) error {
 func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
 	start := time.Now()
 	c.inFlight.Add(1)
+	size, tooMuch := c.hold(req)
 	defer func() {
 		c.inFlight.Add(-1)
+		c.bytes.Add(-size)
 		err = c.leave(ctx, info.FullMethod, start, c.caught(info.FullMethod, recover(), err))
 		c.logSlow(ctx, info.FullMethod, start, err)
 	}()
 	if err := c.enter(info.FullMethod, &c.inFlight, c.limits.MaxCalls); err != nil {
 		return nil, err
+	}
+	if tooMuch != nil && ours(info.FullMethod) {
+		return nil, tooMuch
 	}
 	if deadline, ok := ctx.Deadline(); !ok || deadline.Sub(start) > c.limits.MaxCallTime {
 		var cancel context.CancelFunc
@@ -87,6 +94,19 @@ func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 		defer cancel()
 	}
 	return handle(ctx, req)
+}
+
+// hold counts the bytes of a request, which the caller takes off again, error or
+// not. What is refused has been read and decoded: the bound is on what waits for
+// disks and other nodes, and keeps its bytes meanwhile.
+func (c *calls) hold(req any) (size int64, err error) {
+	if m, ok := req.(proto.Message); ok {
+		size = int64(proto.Size(m))
+	}
+	if c.bytes.Add(size) > int64(c.limits.MaxCallBytes) {
+		err = fmt.Errorf("%w (allowed: %d bytes of requests)", errTooManyCalls, c.limits.MaxCallBytes)
+	}
+	return size, err
 }
 
 func (c *calls) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
@@ -107,20 +127,48 @@ func (c *calls) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInf
 		return handle(srv, &clientStream{ServerStream: ss, calls: c})
 	}
 	defer context.AfterFunc(c.stopping, func() { cancel(errStopping) })()
-	err = handle(srv, &serverStream{ServerStream: ss, ctx: ctx})
+	err = handle(srv, &serverStream{ServerStream: ss, ctx: ctx, calls: c})
 	if err != nil && context.Cause(ctx) == errStopping {
 		return errStopping
 	}
 	return err
 }
 
-// serverStream ends when its context does.
+// serverStream ends when its context does, and when its client does not read: what
+// a check or an export holds meanwhile, others wait for.
 type serverStream struct {
 	grpc.ServerStream
-	ctx context.Context
+	ctx   context.Context
+	calls *calls
 }
 
 func (s *serverStream) Context() context.Context { return s.ctx }
+
+func (s *serverStream) SendMsg(m any) error {
+	done := make(chan error, 1)
+	s.calls.waiters.Go(func() { done <- s.ServerStream.SendMsg(m) })
+	limit := time.NewTimer(s.calls.limits.MaxCallTime)
+	defer limit.Stop()
+	ended := s.ctx.Done()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-ended:
+			ended = nil
+			limit.Reset(lastMessage)
+		case <-limit.C:
+			if s.ctx.Err() != nil {
+				return context.Cause(s.ctx)
+			}
+			return fmt.Errorf("%w (allowed: %v for a message)", errNotRead, s.calls.limits.MaxCallTime)
+		}
+	}
+}
+
+// lastMessage is how long a stream that ends waits for its client to take a message
+// all the same, such as that of the health service that says so.
+const lastMessage = 100 * time.Millisecond
 
 // clientStream is a stream whose RecvMsg ends when the server stops.
 type clientStream struct {
@@ -130,7 +178,7 @@ type clientStream struct {
 
 func (s *clientStream) RecvMsg(m any) error {
 	done := make(chan error, 1)
-	s.calls.receivers.Go(func() { done <- s.ServerStream.RecvMsg(m) })
+	s.calls.waiters.Go(func() { done <- s.ServerStream.RecvMsg(m) })
 	select {
 	case err := <-done:
 		return err

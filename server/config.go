@@ -37,6 +37,9 @@ type Limits struct {
 	// MaxCalls bounds the calls in flight on all connections; more are refused with
 	// RESOURCE_EXHAUSTED.
 	MaxCalls int `yaml:"max_calls"`
+	// MaxCallBytes bounds the requests being handled together, streams included, in
+	// bytes as they were sent; decoded they take about three times that.
+	MaxCallBytes int `yaml:"max_call_bytes"`
 	// MaxStreams bounds the open streams, as MaxCalls does calls.
 	MaxStreams int `yaml:"max_streams"`
 	// MaxCallTime is the deadline of a call (or of a batch in a stream) that has
@@ -65,6 +68,7 @@ func Defaults() Config {
 			MaxMessageBytes:    4 << 20, // what a default gRPC client sends and takes
 			MaxConnectionCalls: 1024,
 			MaxCalls:           8192,
+			MaxCallBytes:       64 << 20, // the largest message 16 times
 			MaxStreams:         256,
 			MaxCallTime:        30 * time.Second,
 		},
@@ -152,6 +156,9 @@ func (l Limits) validate() error {
 	}
 	if l.MaxCalls < 1 {
 		errs = append(errs, fmt.Errorf("limits.max_calls: %d (allowed: 1 or more)", l.MaxCalls))
+	}
+	if l.MaxCallBytes < l.MaxMessageBytes {
+		errs = append(errs, fmt.Errorf("limits.max_call_bytes: %d (allowed: limits.max_message_bytes, %d, or more)", l.MaxCallBytes, l.MaxMessageBytes))
 	}
 	if l.MaxStreams < 1 {
 		errs = append(errs, fmt.Errorf("limits.max_streams: %d (allowed: 1 or more)", l.MaxStreams))

@@ -38,6 +38,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"limits.max_message_bytes", func(c *Config) { c.Limits.MaxMessageBytes = 1 }},
 		{"limits.max_connection_calls", func(c *Config) { c.Limits.MaxConnectionCalls = 0 }},
 		{"limits.max_calls", func(c *Config) { c.Limits.MaxCalls = 0 }},
+		{"limits.max_call_bytes", func(c *Config) { c.Limits.MaxCallBytes = c.Limits.MaxMessageBytes - 1 }},
 		{"limits.max_streams", func(c *Config) { c.Limits.MaxStreams = -1 }},
 		{"limits.max_call_time", func(c *Config) { c.Limits.MaxCallTime = 0 }},
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/lianadb/liana/graph"
@@ -30,6 +31,9 @@ func (s *counterService) IncrBy(ctx context.Context, req *pb.IncrByRequest) (*pb
 	if err == nil {
 		err = results[0].Err
 	}
+	if errors.Is(err, graph.ErrOverflow) {
+		return nil, annotate(err, "field", "increment.delta", "limit", "a sum of -9223372036854775808 to 9223372036854775807")
+	}
 	if err != nil {
 		return nil, incrementPaths.rename(err)
 	}
@@ -46,7 +50,8 @@ func (s *counterService) IncrByBatch(ctx context.Context, req *pb.IncrByBatchReq
 	for i, p := range req.GetIncrements() {
 		var err error
 		if incs[i], err = decodeIncrement(n, "increment", p); err != nil {
-			return nil, paths{"increment", index("increments", i)}.rename(err)
+			_, err = decodeIncrement(n, index("increments", i), p) // again, to name the field
+			return nil, err
 		}
 	}
 	results, token, err := g.IncrBy(ctx, incs, req.GetRequestId())
@@ -66,7 +71,7 @@ func (s *counterService) IncrByBatch(ctx context.Context, req *pb.IncrByBatchReq
 }
 
 func decodeIncrement(n names, field string, p *pb.Increment) (graph.Increment, error) {
-	ref, err := n.counter(field+".counter", p.GetCounter())
+	ref, err := n.writable(field+".counter", p.GetCounter())
 	if err != nil {
 		return graph.Increment{}, err
 	}
@@ -187,7 +192,7 @@ func encodeCounters(asked []*pb.CounterRef, values []graph.CounterValue) []*pb.C
 
 func (s *counterService) Set(ctx context.Context, req *pb.SetCounterRequest) (*pb.SetCounterResponse, error) {
 	g := s.domain()
-	ref, err := names{g.Schema()}.counter("counter", req.GetCounter())
+	ref, err := names{g.Schema()}.writable("counter", req.GetCounter())
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +205,7 @@ func (s *counterService) Set(ctx context.Context, req *pb.SetCounterRequest) (*p
 
 func (s *counterService) Delete(ctx context.Context, req *pb.DeleteCounterRequest) (*pb.DeleteCounterResponse, error) {
 	g := s.domain()
-	ref, err := names{g.Schema()}.counter("counter", req.GetCounter())
+	ref, err := names{g.Schema()}.writable("counter", req.GetCounter())
 	if err != nil {
 		return nil, err
 	}

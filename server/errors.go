@@ -27,6 +27,7 @@ var (
 	errNotReady     = errors.New("the server is starting")
 	errStopping     = errors.New("the server is stopping")
 	errTooManyCalls = errors.New("too many calls in flight")
+	errNotRead      = errors.New("the client does not read its stream")
 	errTooManyScans = errors.New("another check or export is running")
 	errPanic        = errors.New("panic")
 )
@@ -88,6 +89,7 @@ func rules() []rule {
 		{is: errNotReady, code: codes.Unavailable, reason: "NOT_READY", retry: soon},
 		{is: errStopping, code: codes.Unavailable, reason: "STOPPING", retry: later},
 		{is: errTooManyCalls, code: codes.ResourceExhausted, reason: "TOO_MANY_CALLS", retry: soon, detail: true},
+		{is: errNotRead, code: codes.DeadlineExceeded, reason: "NOT_READ", detail: true},
 		{is: errTooManyScans, code: codes.ResourceExhausted, reason: "TOO_MANY_SCANS", retry: 10 * time.Second},
 
 		{is: kv.ErrCorruption, code: codes.DataLoss, reason: "CORRUPTION"},

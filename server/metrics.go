@@ -115,6 +115,7 @@ func (n nodeMetrics) Collect(ch chan<- prometheus.Metric) {
 	one := emitter{ch: ch}
 	one.gauge("liana_ready", "1 when every shard serves.", flag(s.Readiness() == nil))
 	one.gauge("liana_grpc_calls_in_flight", "Calls being handled.", float64(s.calls.inFlight.Load()))
+	one.gauge("liana_grpc_request_bytes_in_flight", "Bytes of the requests being handled.", float64(s.calls.bytes.Load()))
 	one.gauge("liana_grpc_streams_open", "Open streams.", float64(s.calls.streams.Load()))
 	a := s.calls.attached.Load()
 	if a == nil {

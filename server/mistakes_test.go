@@ -149,3 +149,30 @@ func TestMistakesNameTheirField(t *testing.T) {
 		t.Errorf("something was changed: %v, %v", f.edges, f.counters)
 	}
 }
+
+func TestWritesOfDerivedMetricsNameTheirField(t *testing.T) {
+	for name, b := range map[string]Backend{"fake": newFake(), "graph": openGraph(t)} {
+		t.Run(name, func(t *testing.T) {
+			r, ctx := serveBackend(t, b, nil), testCtx(t)
+			derived := &pb.CounterRef{Vertex: user(1), Metric: "likes_received"}
+			inc := &pb.Increment{Counter: derived, Delta: 1}
+			_, incr := r.counters.IncrBy(ctx, &pb.IncrByRequest{Increment: inc})
+			_, batch := r.counters.IncrByBatch(ctx, &pb.IncrByBatchRequest{Increments: []*pb.Increment{{Counter: &pb.CounterRef{Key: "k"}}, inc}})
+			_, set := r.counters.Set(ctx, &pb.SetCounterRequest{Counter: derived, Value: 1})
+			_, del := r.counters.Delete(ctx, &pb.DeleteCounterRequest{Counter: derived})
+			for _, c := range []mistake{
+				{"incr", incr, "increment.counter.metric"},
+				{"batch", batch, "increments[1].counter.metric"},
+				{"set", set, "counter.metric"},
+				{"delete", del, "counter.metric"},
+			} {
+				t.Run(c.name, func(t *testing.T) {
+					wantError(t, c.err, codes.FailedPrecondition, "DERIVED_METRIC", c.field)
+					if !strings.Contains(c.err.Error(), c.field+": likes_received: ") {
+						t.Errorf("the message is %v", c.err)
+					}
+				})
+			}
+		})
+	}
+}

@@ -96,6 +96,19 @@ func (n names) counter(field string, ref *pb.CounterRef) (graph.CounterRef, erro
 	return graph.CounterRef{Vertex: v, Metric: m}, err
 }
 
+// writable is counter for a write: derived metrics follow from edges alone.
+func (n names) writable(field string, ref *pb.CounterRef) (graph.CounterRef, error) {
+	r, err := n.counter(field, ref)
+	if err != nil || r.Key != "" {
+		return r, err
+	}
+	if def, ok := n.MetricByID(r.Vertex.Type, r.Metric); ok && def.Derived {
+		field += ".metric"
+		return r, annotate(fmt.Errorf("%s: %s: %w", field, def.Name, graph.ErrDerived), "field", field)
+	}
+	return r, nil
+}
+
 func (n names) metric(field string, t graph.VertexType, name string) (graph.Metric, error) {
 	if def, ok := n.Metric(t, name); ok {
 		return def.ID, nil

@@ -211,7 +211,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		<-graceful
 	}
 	s.stopHTTP(ctx)
-	s.calls.receivers.Wait()
+	s.calls.waiters.Wait()
 	s.owned.Wait()
 	return err
 }

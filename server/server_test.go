@@ -229,7 +229,9 @@ func TestCountersRoundTrip(t *testing.T) {
 		t.Fatalf("past its cap: %v, %v", incr, err)
 	}
 	_, err = r.counters.IncrBy(ctx, &pb.IncrByRequest{Increment: &pb.Increment{Counter: views, Delta: math.MaxInt64}})
-	wantError(t, err, codes.OutOfRange, "OVERFLOW", "")
+	if info := wantError(t, err, codes.OutOfRange, "OVERFLOW", "increment.delta"); info.Metadata["limit"] == "" {
+		t.Errorf("metadata %v", info.Metadata)
+	}
 	batch, err := r.counters.IncrByBatch(ctx, &pb.IncrByBatchRequest{Increments: []*pb.Increment{
 		{Counter: &pb.CounterRef{Key: "k"}, Delta: 1}, {Counter: views, Delta: math.MaxInt64}, {Counter: &pb.CounterRef{Key: "k"}, Delta: 1},
 	}})

@@ -15,8 +15,9 @@ type (
 	mutationStream = grpc.BidiStreamingServer[pb.StreamMutationsRequest, pb.StreamMutationsResponse]
 	// received is what one Recv returned.
 	received struct {
-		req *pb.StreamMutationsRequest
-		err error
+		req  *pb.StreamMutationsRequest
+		err  error
+		size int64 // held
 	}
 )
 
@@ -29,15 +30,16 @@ type (
 func (s *graphService) StreamMutations(stream mutationStream) error {
 	next, done := make(chan received), make(chan struct{})
 	defer close(done)
-	s.receivers.Go(func() {
+	s.waiters.Go(func() {
 		for {
-			req, err := stream.Recv()
+			r := s.receive(stream)
 			select {
-			case next <- received{req, err}:
+			case next <- r:
 			case <-done:
+				s.bytes.Add(-r.size)
 				return
 			}
-			if err != nil {
+			if r.err != nil {
 				return
 			}
 		}
@@ -52,13 +54,34 @@ func (s *graphService) StreamMutations(stream mutationStream) error {
 		if errors.Is(r.err, io.EOF) {
 			return nil
 		}
-		if r.err != nil {
-			return r.err
-		}
-		if err := s.answerBatch(stream, r.req); err != nil {
+		if err := s.answer(stream, r); err != nil {
 			return err
 		}
 	}
+}
+
+func (s *graphService) answer(stream mutationStream, r received) error {
+	defer s.bytes.Add(-r.size)
+	if r.err != nil {
+		return r.err
+	}
+	return s.answerBatch(stream, r.req)
+}
+
+// receive waits for a batch, and refuses it when too much is being handled.
+func (s *graphService) receive(stream mutationStream) (r received) {
+	if r.req, r.err = stream.Recv(); r.err != nil {
+		return r
+	}
+	if r.size, r.err = s.hold(r.req); r.err != nil {
+		r.err = ofBatch(r.req, r.err)
+	}
+	return r
+}
+
+// ofBatch tells which batch an error refuses.
+func ofBatch(req *pb.StreamMutationsRequest, err error) error {
+	return annotate(err, "sequence", strconv.FormatUint(req.GetSequence(), 10))
 }
 
 func (s *graphService) answerBatch(stream mutationStream, req *pb.StreamMutationsRequest) error {
@@ -66,7 +89,7 @@ func (s *graphService) answerBatch(stream mutationStream, req *pb.StreamMutation
 	defer cancel()
 	a, err := s.mutateBatch(ctx, req.GetMutations(), req.GetWait())
 	if err != nil {
-		return annotate(err, "sequence", strconv.FormatUint(req.GetSequence(), 10))
+		return ofBatch(req, err)
 	}
 	return stream.Send(&pb.StreamMutationsResponse{
 		Sequence: req.GetSequence(), Outcomes: a.outcomes, Errors: a.errors, Token: a.token,
