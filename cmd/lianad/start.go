@@ -43,17 +43,49 @@ func start(cfg config, stdout, stderr io.Writer) error {
 		return err
 	}
 	log.Info("starting", "version", version, "data_dir", cfg.DataDir, "grpc", srv.GRPCAddr(), "http", srv.HTTPAddr(), "peer", ports.peerAddr())
-	n, err := openNode(cfg, schema, ports, log, func(err error) {
-		log.Error("the process ends: an engine cannot go on", "error", err)
-		os.Exit(exitFailed)
+	n, err := openUnlessStopped(cfg.StopTimeout, signals, log, func() (*node, error) {
+		return openNode(cfg, schema, ports, log, func(err error) {
+			log.Error("the process ends: an engine cannot go on", "error", err)
+			os.Exit(exitFailed)
+		})
 	})
-	if err != nil {
+	if n == nil {
 		stopNow(srv)
 		return err
 	}
 	srv.Attach(n.attachment())
 	cause := serve(srv, n, signals, stdout, log)
 	return stop(srv, n, cause, signals, log)
+}
+
+// openUnlessStopped opens the node. A signal meanwhile is a stop: no node, and the
+// error of the stop. Opening takes long where there is much to replay, and does not
+// end at all while the disk is full.
+func openUnlessStopped(limit time.Duration, signals <-chan os.Signal, log *slog.Logger, open func() (*node, error)) (*node, error) {
+	type opened struct {
+		n   *node
+		err error
+	}
+	opening := make(chan opened, 1)
+	go func() {
+		n, err := open()
+		opening <- opened{n, err}
+	}()
+	select {
+	case o := <-opening:
+		return o.n, o.err
+	case s := <-signals:
+		log.Info("stopping before the data is open", "signal", s.String())
+	}
+	done := make(chan error, 1)
+	go func() {
+		o := <-opening
+		if o.n != nil {
+			o.err = o.n.close()
+		}
+		done <- o.err
+	}()
+	return nil, finish(done, limit, signals, log)
 }
 
 // stopNow ends a server that never had anything to serve.
@@ -141,6 +173,11 @@ func stop(srv *server.Server, n *node, cause error, signals <-chan os.Signal, lo
 		}
 		done <- err
 	}()
+	return finish(done, limit, signals, log)
+}
+
+// finish waits for the end of a stop, for so long, or until a second signal.
+func finish(done <-chan error, limit time.Duration, signals <-chan os.Signal, log *slog.Logger) error {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	began := time.Now()
