@@ -158,19 +158,19 @@ func TestLabCleansUpAfterAnError(t *testing.T) {
 	needRedis(t)
 	work := t.TempDir()
 	boom := errors.New("boom")
-	var pid int
+	var pids []int
 	err := inLab(&config{workDir: work, quiet: true, output: "table"}, "test", &bytes.Buffer{}, func(l *lab) error {
 		s, err := l.start(t.Context(), "redis", false)
 		if err != nil {
 			return err
 		}
-		pid = s.PID()
+		pids = s.PIDs()
 		return boom
 	})
-	if !errors.Is(err, boom) || pid == 0 {
-		t.Fatalf("error %v, pid %d", err, pid)
+	if !errors.Is(err, boom) || len(pids) == 0 {
+		t.Fatalf("error %v, processes %v", err, pids)
 	}
-	if u := measure.UsageOf(pid); u != (measure.Usage{}) {
+	if u := measure.UsageOf(pids...); u != (measure.Usage{}) {
 		t.Error("the server still runs")
 	}
 	if left, _ := os.ReadDir(work); len(left) > 0 {

@@ -63,28 +63,67 @@ func (l *lab) note(format string, args ...any) {
 
 // start runs a system with an empty store.
 func (l *lab) start(ctx context.Context, name string, lists bool) (*subject, error) {
-	l.started++
-	dir := filepath.Join(l.dir, fmt.Sprintf("%d-%s", l.started, name))
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	dir, err := l.newDir(name)
+	if err != nil {
 		return nil, err
 	}
 	server, err := target.Start(ctx, name, dir, target.Options{Lists: lists, Liana: l.cfg.liana})
 	if err != nil {
 		return nil, err
 	}
+	return l.look(server, dir), nil
+}
+
+// newDir makes a directory for a system that is about to start.
+func (l *lab) newDir(name string) (string, error) {
+	l.started++
+	dir := filepath.Join(l.dir, fmt.Sprintf("%d-%s", l.started, strings.NewReplacer(" ", "-", ",", "").Replace(name)))
+	return dir, os.Mkdir(dir, 0o755)
+}
+
+// look takes a started system into the lab's care.
+func (l *lab) look(server target.Server, dir string) *subject {
 	s := &subject{Server: server, dir: dir}
 	s.watch()
 	l.servers = append(l.servers, s)
+	name := server.Name()
 	if l.systems[name] == nil {
 		l.systems[name] = &report.System{Name: name}
 	}
 	l.systems[name].Facts = server.Facts()
-	return s, nil
+	return s
 }
 
-// watch begins to sample the memory of the system's process; unwatch ends it
+// part is a part of a run that measures several things.
+type part struct {
+	name string
+	do   func(context.Context) error
+}
+
+// parts goes through the parts and returns how many failed. A part that fails is
+// noted, and the others are measured all the same. Systems of a part end with it.
+func (l *lab) parts(ctx context.Context, parts []part) int {
+	failed := 0
+	for _, p := range parts {
+		err := p.do(ctx)
+		for len(l.servers) > 0 {
+			err = errors.Join(err, l.stop(l.servers[0]))
+		}
+		if ctx.Err() != nil {
+			return failed + 1
+		}
+		if err != nil {
+			failed++
+			l.progress.say("%s FAILED: %v", p.name, err)
+			l.note("Not measured, %s: %v", p.name, err)
+		}
+	}
+	return failed
+}
+
+// watch begins to sample the memory of the system's processes; unwatch ends it
 // and returns the most that was seen.
-func (s *subject) watch() { s.sampler = measure.Watch(s.PID()) }
+func (s *subject) watch() { s.sampler = measure.Watch(s.PIDs()...) }
 
 func (s *subject) unwatch() uint64 {
 	if s.sampler == nil {

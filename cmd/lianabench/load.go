@@ -83,10 +83,10 @@ func (l *lab) round(ctx context.Context, c *contest, e *entry, round int) error 
 	load := c.load
 	load.Live, load.Seed = &live, e.mix.Seed+uint64(round)
 	stop := l.progress.during(fmt.Sprintf("%s · %s · round %d/%d", c.name, e.label, round+1, c.rounds), &live, 0)
-	server, client, start := measure.UsageOf(e.subject.PID()).CPU, measure.SelfCPU(), time.Now()
+	server, client, start := measure.UsageOf(e.subject.PIDs()...).CPU, measure.SelfCPU(), time.Now()
 	r, err := measure.Run(ctx, load, e.crew.workers)
 	took := time.Since(start).Seconds()
-	e.serverCPU = append(e.serverCPU, (measure.UsageOf(e.subject.PID()).CPU-server).Seconds()/took)
+	e.serverCPU = append(e.serverCPU, (measure.UsageOf(e.subject.PIDs()...).CPU-server).Seconds()/took)
 	e.clientCPU = append(e.clientCPU, (measure.SelfCPU()-client).Seconds()/took)
 	stop()
 	if err != nil {
@@ -107,7 +107,7 @@ func (l *lab) round(ctx context.Context, c *contest, e *entry, round int) error 
 	}
 	l.progress.say("%s · %s · round %d/%d: %s %s/s, p99 %s", c.name, e.label, round+1, c.rounds,
 		report.Number(r.Rate()), c.unit, report.Micros(measure.Micros(r.All(), 99)))
-	measure.Settle(e.subject.PID(), settleTime)
+	measure.Settle(e.subject.PIDs(), settleTime)
 	return nil
 }
 
@@ -249,6 +249,6 @@ func (l *lab) store(ctx context.Context, s *subject, m *workload.Mix) error {
 		return fmt.Errorf("%s has %d of %d edges after filling", s.Name(), n, m.Graph.Edges())
 	}
 	l.progress.say("filled %s with %s likes at %s/s", s.Name(), report.Number(float64(n)), report.Number(float64(n)/took.Seconds()))
-	measure.Settle(s.PID(), settleTime)
+	measure.Settle(s.PIDs(), settleTime)
 	return nil
 }

@@ -38,10 +38,11 @@ directory, stopped and removed at the end, also after an error or Ctrl-C.`,
   lianabench run --mix write --batch 1000 --targets liana,liana-stream,redis-fsync
   lianabench run --mix feed --rate 5000 --html feed.html
   lianabench celebrity --edges 2000000
-  lianabench suite --quick --html suite.html`,
+  lianabench suite --quick --html suite.html
+  lianabench cluster`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newRunCommand(), newCelebrityCommand(), newCurveCommand(), newSizeCommand(), newRawCommand(), newSuiteCommand())
+	root.AddCommand(newRunCommand(), newCelebrityCommand(), newCurveCommand(), newSizeCommand(), newRawCommand(), newSuiteCommand(), newClusterCommand())
 	return root
 }

@@ -28,7 +28,7 @@ func (p *probe) list() target.List { return target.List{Vertex: p.star.Center, I
 type prober struct {
 	ctx        context.Context
 	session    target.Session
-	pid        int
+	pids       []int
 	probes     int
 	big, small *probe
 	page       []target.Peer
@@ -106,11 +106,11 @@ func (p *prober) measure(q *question) (report.OpCost, error) {
 		if err := p.block(q, p.small, rng, small); err != nil {
 			return report.OpCost{}, err
 		}
-		before := measure.UsageOf(p.pid)
+		before := measure.UsageOf(p.pids...)
 		if err := p.block(q, p.big, rng, big); err != nil {
 			return report.OpCost{}, err
 		}
-		after := measure.UsageOf(p.pid)
+		after := measure.UsageOf(p.pids...)
 		used.CPU += after.CPU - before.CPU
 		used.DiskWritten += after.DiskWritten - before.DiskWritten
 		used.DiskRead += after.DiskRead - before.DiskRead

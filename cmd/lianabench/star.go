@@ -143,8 +143,8 @@ func (l *lab) star(ctx context.Context, s *subject, c *starConfig, ids workload.
 		if err := l.grow(ctx, s, big, n, deadline); err != nil {
 			return nil, err
 		}
-		measure.Settle(s.PID(), settleTime)
-		p := &prober{ctx: ctx, session: session, pid: s.PID(), probes: c.probes, big: big, small: small}
+		measure.Settle(s.PIDs(), settleTime)
+		p := &prober{ctx: ctx, session: session, pids: s.PIDs(), probes: c.probes, big: big, small: small}
 		point, err := p.run()
 		if err != nil {
 			return nil, fmt.Errorf("%s, list of %d edges: %w", s.Name(), big.edges, err)

@@ -108,14 +108,9 @@ million edges, space, memory, the return after kill -9. Up to 25 minutes; with
 	return cmd
 }
 
-// run goes through the parts and returns how many failed. A part that fails is
-// noted, and the others are measured all the same.
+// run goes through the parts and returns how many failed.
 func (s *suite) run(ctx context.Context) int {
-	failed := 0
-	for _, part := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
+	return s.parts(ctx, []part{
 		{"raw engine", s.rawEngine},
 		{"durable writes", s.durableWrites},
 		{"durable batches", s.durableBatches},
@@ -126,21 +121,7 @@ func (s *suite) run(ctx context.Context) int {
 		{"a user's list", s.userList},
 		{"a note's list", s.noteList},
 		{"space and return", s.space},
-	} {
-		err := part.do(ctx)
-		for len(s.servers) > 0 {
-			err = errors.Join(err, s.stop(s.servers[0]))
-		}
-		if ctx.Err() != nil {
-			return failed + 1
-		}
-		if err != nil {
-			failed++
-			s.progress.say("%s FAILED: %v", part.name, err)
-			s.note("Not measured, %s: %v", part.name, err)
-		}
-	}
-	return failed
+	})
 }
 
 func (s *suite) rawEngine(ctx context.Context) (err error) {

@@ -13,7 +13,11 @@ import (
 func (s *suite) verdicts() []report.Verdict {
 	rows := []report.Verdict{s.hasVerdict(), s.addVerdict(), s.batchVerdict(), s.hotVerdict(), s.starVerdict()}
 	rows = append(rows, s.sizeVerdicts()...)
-	rows = append(rows, s.restartVerdict(), s.memoryVerdict(), s.curveVerdict())
+	return absent(append(rows, s.restartVerdict(), s.memoryVerdict(), s.curveVerdict()))
+}
+
+// absent says so in the rows that were not measured.
+func absent(rows []report.Verdict) []report.Verdict {
 	for i := range rows {
 		if rows[i].Grade == report.Absent {
 			rows[i].Measured = "–"

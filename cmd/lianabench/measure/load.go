@@ -75,7 +75,7 @@ func Run(parent context.Context, l Load, workers []Worker) (*Result, error) {
 	wg.Wait()
 	total := newResult()
 	for _, p := range parts {
-		total.merge(p)
+		total.Merge(p)
 	}
 	total.Elapsed = r.elapsed()
 	if r.schedule != nil {

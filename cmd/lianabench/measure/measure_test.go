@@ -201,7 +201,7 @@ func TestUsageOfAFamily(t *testing.T) {
 	}
 	watch := Watch(cmd.Process.Pid)
 	defer func() {
-		for _, pid := range family(cmd.Process.Pid)[1:] {
+		for _, pid := range family([]int{cmd.Process.Pid})[1:] {
 			if p, err := os.FindProcess(pid); err == nil {
 				_ = p.Kill()
 			}
@@ -222,7 +222,7 @@ func TestUsageOfAFamily(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	Settle(cmd.Process.Pid, 5*time.Second)
+	Settle([]int{cmd.Process.Pid}, 5*time.Second)
 	child, own := UsageOf(cmd.Process.Pid).CPU, SelfCPU()-self
 	if all := UsageOf(os.Getpid()).CPU; own <= 0 || all < child+own/2 {
 		t.Errorf("own time %v, the child's %v, together %v", own, child, all)

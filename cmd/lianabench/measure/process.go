@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -26,12 +27,12 @@ type Usage struct {
 // every Linux that Go runs on.
 const clockTick = 10 * time.Millisecond
 
-// UsageOf sums over pid and its descendants. A process that is gone counts as
+// UsageOf sums over processes and their descendants. A process that is gone counts as
 // nothing, so the usage of an ended process is the zero Usage.
-func UsageOf(pid int) Usage {
+func UsageOf(pids ...int) Usage {
 	var u Usage
 	var file, shared uint64
-	for _, p := range family(pid) {
+	for _, p := range family(pids) {
 		u.CPU += cpuTime(p)
 		m := memory(p)
 		u.Resident += m.anon
@@ -55,12 +56,9 @@ func SelfCPU() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// family returns pid and its descendants.
-func family(pid int) []int {
-	if pid <= 0 {
-		return nil
-	}
-	all := []int{pid}
+// family returns the processes and their descendants.
+func family(pids []int) []int {
+	all := slices.Clone(pids)
 	for i := 0; i < len(all); i++ {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
 		for _, path := range threads {
@@ -143,7 +141,7 @@ func values(path string, names ...string) []uint64 {
 	return out
 }
 
-// Sampler watches the memory of a process from Watch to Stop.
+// Sampler watches the memory of processes from Watch to Stop.
 type Sampler struct {
 	quit, done chan struct{}
 	peak       atomic.Uint64
@@ -153,14 +151,14 @@ type Sampler struct {
 const sampleEvery = 200 * time.Millisecond
 
 // Watch starts a sampler. It needs a Stop.
-func Watch(pid int) *Sampler {
+func Watch(pids ...int) *Sampler {
 	s := &Sampler{quit: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		tick := time.NewTicker(sampleEvery)
 		defer tick.Stop()
 		for {
-			s.peak.Store(max(s.peak.Load(), UsageOf(pid).Resident))
+			s.peak.Store(max(s.peak.Load(), UsageOf(pids...).Resident))
 			select {
 			case <-tick.C:
 			case <-s.quit:
@@ -181,15 +179,15 @@ func (s *Sampler) Stop() uint64 {
 // Peak is the most resident memory seen so far, in bytes.
 func (s *Sampler) Peak() uint64 { return s.peak.Load() }
 
-// Settle waits until a process uses less than a twentieth of a processor, so
+// Settle waits until the processes use less than a twentieth of a processor, so
 // that work it does behind its load is not charged to the next target; at most
 // for the given time.
-func Settle(pid int, atMost time.Duration) {
+func Settle(pids []int, atMost time.Duration) {
 	const look = 100 * time.Millisecond
-	last := UsageOf(pid).CPU
+	last := UsageOf(pids...).CPU
 	for end := time.Now().Add(atMost); time.Now().Before(end); {
 		time.Sleep(look)
-		now := UsageOf(pid).CPU
+		now := UsageOf(pids...).CPU
 		if now-last <= look/20 {
 			return
 		}

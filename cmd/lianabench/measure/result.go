@@ -57,7 +57,13 @@ func (r *Result) fail(err error) {
 	}
 }
 
-func (r *Result) merge(o *Result) {
+// Merge adds what another load measured, beside this one (then Elapsed is 0 in it) or after it.
+func (r *Result) Merge(o *Result) {
+	if r.Kinds == nil {
+		r.Kinds = map[int]*hdrhistogram.Histogram{}
+	}
+	r.Elapsed += o.Elapsed
+	r.Missed += o.Missed
 	r.Calls += o.Calls
 	r.Units += o.Units
 	r.Errors += o.Errors

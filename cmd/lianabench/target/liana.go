@@ -39,13 +39,16 @@ type LianaOptions struct {
 }
 
 type lianaServer struct {
-	name    string
-	dir     string
-	opts    LianaOptions
-	proc    *process // nil where the server is not ours
-	addr    string
-	conns   []*grpc.ClientConn
-	nextOne atomic.Uint64
+	name        string
+	dir         string
+	opts        LianaOptions
+	replication int      // of a cluster that it founds; 0: one voter a shard
+	join        string   // peer address of a node whose cluster it joins; empty: it founds its own
+	proc        *process // nil where the server is not ours
+	addr        string
+	peer        string // address for the other nodes
+	conns       []*grpc.ClientConn
+	nextOne     atomic.Uint64
 }
 
 // startTimeout bounds the time until the start-up line, recovery included.
@@ -70,11 +73,20 @@ func (s *lianaServer) Restart(ctx context.Context) error {
 	if s.opts.Addr != "" {
 		return errors.New("a server that was not started here is not restarted")
 	}
-	args := []string{"start", "--data-dir", s.data(), "--shards", strconv.Itoa(s.opts.Shards)}
-	for _, port := range []string{"grpc", "http", "resp", "peer"} {
+	args := []string{"start", "--data-dir", s.data()}
+	for _, port := range []string{"grpc", "http", "resp"} {
 		args = append(args, "--"+port+"-addr", "127.0.0.1:0")
 	}
-	line := newLineWatch(regexp.MustCompile(`\bgrpc=("?)([0-9.:\[\]a-f]+)`))
+	if s.peer == "" {
+		s.peer = "127.0.0.1:0"
+	}
+	args = append(args, "--peer-addr", s.peer) // other nodes know the one it had before
+	if s.join == "" {
+		args = append(args, "--shards", strconv.Itoa(s.opts.Shards), "--replication", strconv.Itoa(max(s.replication, 1)))
+	} else {
+		args = append(args, "--join", s.join)
+	}
+	line := newLineWatch(regexp.MustCompile(`\bgrpc=([0-9.:\[\]a-f]+).*\bpeer=([0-9.:\[\]a-f]+|off)`))
 	proc, err := startProcess(s.opts.Binary, args, nil, line)
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("lianad is not there (make build, or --lianad PATH): %w", err)
@@ -85,7 +97,7 @@ func (s *lianaServer) Restart(ctx context.Context) error {
 	s.proc = proc
 	select {
 	case match := <-line.found:
-		s.addr = match[2]
+		s.addr, s.peer = match[1], match[2]
 		return s.connect()
 	case <-proc.exited:
 		return fmt.Errorf("lianad ended: %s", proc.out)
@@ -137,11 +149,11 @@ func (s *lianaServer) Facts() []string {
 	return facts
 }
 
-func (s *lianaServer) PID() int {
+func (s *lianaServer) PIDs() []int {
 	if s.proc == nil {
-		return 0
+		return nil
 	}
-	return s.proc.pid()
+	return []int{s.proc.pid()}
 }
 
 func (s *lianaServer) Crash() error {

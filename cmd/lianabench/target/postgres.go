@@ -172,7 +172,7 @@ func (p *postgresServer) Facts() []string {
 	return []string{p.version, strings.Join(postgresSettings()[:5], ", "), form}
 }
 
-func (p *postgresServer) PID() int { return p.proc.pid() }
+func (p *postgresServer) PIDs() []int { return []int{p.proc.pid()} }
 
 // Crash kills the first process; the others see its end and leave.
 func (p *postgresServer) Crash() error {

@@ -131,7 +131,7 @@ func (r *redisServer) Facts() []string {
 	return []string{r.version, durability, form}
 }
 
-func (r *redisServer) PID() int { return r.proc.pid() }
+func (r *redisServer) PIDs() []int { return []int{r.proc.pid()} }
 
 func (r *redisServer) Crash() error {
 	r.proc.kill()

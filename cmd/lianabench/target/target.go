@@ -19,8 +19,8 @@ type Server interface {
 	Facts() []string
 	// Session opens what one caller needs. Sessions are independent.
 	Session(ctx context.Context) (Session, error)
-	// PID is the server's first process; 0 where it is not ours to look at.
-	PID() int
+	// PIDs are the server's first processes; none where they are not ours to look at.
+	PIDs() []int
 	// Crash ends the server as kill -9 does. Sessions are broken after it.
 	Crash() error
 	// Restart starts the server again on its data, after Crash or Stop, and
