@@ -1,0 +1,85 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+)
+
+// Hot keeps the entries that are asked for most in the memory of this process. A
+// copy carries its position and is used by the same test as any other entry
+// (CACHE.md R2), so it adds nothing to how old an answer can be; it is let go after
+// a second only for the sake of memory.
+type Hot struct {
+	next   Source
+	top    *TopK
+	now    func() time.Time
+	copies *otter.Cache[Key, hotCopy]
+	Hits   atomic.Uint64
+	Stale  atomic.Uint64 // there was a copy, from before what was wanted
+}
+
+type hotCopy struct {
+	entry Entry
+	since time.Time
+}
+
+const hotKeep = time.Second
+
+// NewHot returns a Hot of up to maxBytes over a source.
+func NewHot(next Source, top *TopK, maxBytes uint64) (*Hot, error) {
+	copies, err := otter.New(&otter.Options[Key, hotCopy]{
+		MaximumWeight: maxBytes,
+		Weigher:       func(_ Key, c hotCopy) uint32 { return uint32(c.entry.size()) },
+		// Upkeep is done by the caller: nothing is left running.
+		Executor: func(fn func()) { fn() },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("hot copies of at most %d bytes: %w", maxBytes, err)
+	}
+	return &Hot{next: next, top: top, now: time.Now, copies: copies}, nil
+}
+
+// Load implements Source.
+func (h *Hot) Load(ctx context.Context, wants []Want, got []Entry) error {
+	var left []int
+	now := h.now()
+	for i := range wants {
+		h.top.Touch(wants[i].Key)
+		c, ok := h.copies.GetIfPresent(wants[i].Key)
+		switch {
+		case !ok || now.Sub(c.since) > hotKeep:
+		case c.entry.At.Covers(wants[i].Min):
+			got[i] = c.entry
+			h.Hits.Add(1)
+			continue
+		default:
+			h.Stale.Add(1)
+		}
+		left = append(left, i)
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	if err := loadSome(ctx, h.next, wants, got, left); err != nil {
+		return err
+	}
+	for _, i := range left {
+		if !got[i].IsNone() && h.top.IsHot(wants[i].Key) {
+			h.copies.Set(wants[i].Key, hotCopy{got[i], h.now()})
+		}
+	}
+	return nil
+}
+
+// Drop forgets the copies of a vertex.
+func (h *Hot) Drop(v Vertex) {
+	for k := range h.copies.Keys() {
+		if k.Vertex == v {
+			h.copies.Invalidate(k)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package cache
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+	"sync"
+	"time"
+)
+
+// TopK finds the keys that are touched most, in bounded memory: counters for some
+// keys, where a new key takes over the smallest counter and its count (the
+// Space-Saving algorithm). A count is too high by at most what was taken over, so
+// count - over is what a key surely had. Counts halve each second.
+type TopK struct {
+	threshold uint64
+	now       func() time.Time
+
+	mu     sync.Mutex
+	byKey  map[Key]*topCount
+	counts topHeap
+	size   int
+	halved time.Time
+}
+
+type topCount struct {
+	key   Key
+	count uint64
+	over  uint64
+	place int // in the heap
+}
+
+const topHalving = time.Second
+
+// NewTopK returns a TopK with counters for size keys. A key is hot once it was
+// surely touched threshold times, older touches counting less.
+func NewTopK(size int, threshold uint64) *TopK {
+	return &TopK{threshold: threshold, now: time.Now, byKey: make(map[Key]*topCount, size), size: size}
+}
+
+// Touch counts one use of a key.
+func (t *TopK) Touch(k Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.halve()
+	c := t.byKey[k]
+	switch {
+	case c != nil:
+	case len(t.counts) < t.size:
+		c = &topCount{key: k, place: len(t.counts)}
+		t.byKey[k] = c
+		heap.Push(&t.counts, c)
+	default:
+		c = t.counts[0]
+		delete(t.byKey, c.key)
+		t.byKey[k] = c
+		c.key, c.over = k, c.count
+	}
+	c.count++
+	heap.Fix(&t.counts, c.place)
+}
+
+// halve ages the counts. Halving keeps their order, and so the heap's.
+func (t *TopK) halve() {
+	now := t.now()
+	if t.halved.IsZero() {
+		t.halved = now
+	}
+	n := now.Sub(t.halved) / topHalving
+	if n == 0 {
+		return
+	}
+	t.halved = now
+	for _, c := range t.counts {
+		c.count >>= min(n, 63)
+		c.over >>= min(n, 63)
+	}
+}
+
+// IsHot reports whether a key is among the most touched.
+func (t *TopK) IsHot(k Key) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.halve()
+	c := t.byKey[k]
+	return c != nil && c.count-c.over >= t.threshold
+}
+
+// HotKey is a key and how often it was surely touched, older touches counting less.
+type HotKey struct {
+	Key     Key
+	Touches uint64
+}
+
+// Top returns the n most touched keys, the most touched first.
+func (t *TopK) Top(n int) []HotKey {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.halve()
+	top := make([]HotKey, 0, len(t.counts))
+	for _, c := range t.counts {
+		top = append(top, HotKey{c.key, c.count - c.over})
+	}
+	slices.SortFunc(top, func(a, b HotKey) int { return cmp.Compare(b.Touches, a.Touches) })
+	return top[:min(n, len(top))]
+}
+
+// topHeap has the smallest count at its root.
+type topHeap []*topCount
+
+func (h topHeap) Len() int           { return len(h) }
+func (h topHeap) Less(i, j int) bool { return h[i].count < h[j].count }
+func (h topHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push implements heap.Interface.
+func (h *topHeap) Push(x any) { *h = append(*h, x.(*topCount)) }
+
+// Pop implements heap.Interface. Counters are never taken out.
+func (h *topHeap) Pop() any { panic("bug: TopK never shrinks") }
