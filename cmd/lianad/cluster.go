@@ -55,6 +55,7 @@ type backend struct {
 
 // membership is this node's place in its cluster.
 type membership struct {
+	host   host
 	cfg    config
 	ports  *ports
 	log    *slog.Logger
@@ -68,9 +69,9 @@ type membership struct {
 	router *graph.Router
 }
 
-func newMembership(cfg config, p *ports, log *slog.Logger) *membership {
-	m := &membership{cfg: cfg, ports: p, log: log, board: catalog.NewBoard(nil)}
-	m.pool = peer.NewPool(m.address, nil)
+func newMembership(h host, cfg config, p *ports, log *slog.Logger) *membership {
+	m := &membership{host: h, cfg: cfg, ports: p, log: log, board: catalog.NewBoard(nil)}
+	m.pool = peer.NewPool(m.address, h.wire, nil)
 	return m
 }
 
@@ -125,7 +126,7 @@ func (m *membership) join(path string) (*datadir.Identity, error) {
 
 // ask joins through a node, and tries again while it cannot be reached.
 func (m *membership) ask(ctx context.Context, seed string, self catalog.RegisterNode) (*catalog.Map, error) {
-	c, err := peer.DialClient(seed, nil)
+	c, err := peer.DialClient(seed, m.host.wire, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ const asDaemon = "LIANAD_TEST_AS_DAEMON"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asDaemon) != "" {
-		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(run(faultyHost(), os.Args[1:], os.Stdout, os.Stderr))
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -63,8 +63,14 @@ func (l *lockedBuffer) String() string {
 // launch starts a process with the arguments given. It does not outlive the test.
 func launch(t *testing.T, args ...string) *process {
 	t.Helper()
+	return launchWith(t, nil, args...)
+}
+
+// launchWith is launch with more environment.
+func launchWith(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), lines: make(chan string, 16), stderr: &lockedBuffer{}, exited: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), asDaemon+"=1")
+	p.cmd.Env = append(append(os.Environ(), asDaemon+"=1"), env...)
 	p.cmd.Stderr = p.stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -107,11 +113,19 @@ type daemon struct {
 	graph    pb.GraphClient
 	counters pb.CountersClient
 	admin    pb.AdminClient
+	cluster  pb.ClusterClient
 }
 
 func startDaemon(t *testing.T, dir string, more ...string) *daemon {
 	t.Helper()
-	d := &daemon{process: launch(t, startArgs(dir, more...)...), ready: map[string]string{}}
+	return launch(t, startArgs(dir, more...)...).daemon()
+}
+
+// daemon waits until the process is ready.
+func (p *process) daemon() *daemon {
+	t := p.t
+	t.Helper()
+	d := &daemon{process: p, ready: map[string]string{}}
 	select {
 	case line := <-d.lines:
 		rest, ok := strings.CutPrefix(line, "liana ready ")
@@ -132,7 +146,8 @@ func startDaemon(t *testing.T, dir string, more ...string) *daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	d.graph, d.counters, d.admin = pb.NewGraphClient(conn), pb.NewCountersClient(conn), pb.NewAdminClient(conn)
+	d.graph, d.counters = pb.NewGraphClient(conn), pb.NewCountersClient(conn)
+	d.admin, d.cluster = pb.NewAdminClient(conn), pb.NewClusterClient(conn)
 	return d
 }
 
@@ -209,7 +224,7 @@ func writeFile(t *testing.T, name, text string) string {
 // silent runs a command line in this process.
 func silent(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	code = run(args, &out, &errs)
+	code = run(host{}, args, &out, &errs)
 	return code, out.String(), errs.String()
 }
 

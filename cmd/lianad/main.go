@@ -19,5 +19,5 @@ const (
 )
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(host{}, os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -17,8 +17,9 @@ import (
 
 // node is an open data directory with everything that stands on it.
 type node struct {
-	cfg config
-	log *slog.Logger
+	host host
+	cfg  config
+	log  *slog.Logger
 	// fatal is told of what an engine cannot survive, on the goroutine that met it.
 	fatal func(error)
 
@@ -34,8 +35,8 @@ type node struct {
 
 // openNode opens the layers from the bottom up. On an error those that were
 // opened are closed again.
-func openNode(cfg config, schema *graph.Schema, ports *ports, log *slog.Logger, fatal func(error)) (*node, error) {
-	n := &node{cfg: cfg, log: log, fatal: fatal, cluster: newMembership(cfg, ports, log)}
+func openNode(h host, cfg config, schema *graph.Schema, ports *ports, log *slog.Logger, fatal func(error)) (*node, error) {
+	n := &node{host: h, cfg: cfg, log: log, fatal: fatal, cluster: newMembership(h, cfg, ports, log)}
 	for _, open := range []func() error{
 		n.limitMemory, n.openDir, n.openStores, n.openShards,
 		func() error { return n.openCluster(schema) },
@@ -87,6 +88,7 @@ func (n *node) openStores() (err error) {
 			}
 		},
 		OnFault: n.storeFault("state"),
+		FS:      n.host.fs,
 	})
 	if err != nil {
 		return fmt.Errorf("state store: %w", err)
@@ -95,6 +97,7 @@ func (n *node) openStores() (err error) {
 		Profile: pebblekv.Log,
 		Logger:  n.log.With("store", "log"),
 		OnFault: n.storeFault("log"),
+		FS:      n.host.fs,
 	})
 	if err != nil {
 		return fmt.Errorf("log store: %w", err)
@@ -117,7 +120,7 @@ func (n *node) openShards() (err error) {
 	n.shards, err = shard.OpenNode(shard.NodeConfig{
 		State: n.state, Log: n.wal, StablePath: n.dir.StablePath(),
 		NodeID: n.dir.Identity().NodeID, ClusterID: n.dir.Identity().ClusterID, Dial: n.cluster.pool.Dial,
-		Logger: n.log,
+		Logger: n.log, Clock: n.host.clock,
 		Limits: shard.Limits{LogBytes: n.cfg.Storage.RaftLogBytes},
 	})
 	if err != nil {
@@ -136,7 +139,7 @@ func (n *node) openGraph(schema *graph.Schema) (err error) {
 		Replicas: n.cluster.replicas(n.shards.Replicas(), id.Shards), Remote: n.cluster.member,
 		CacheBytes: s.PageCacheBytes, Lists: s.Lists.options(), Retain: s.ChangeLogEntries,
 		MaxBacklogBytes: s.MaxBacklogBytes, MaxBacklogAge: s.MaxBacklogAge, FreshWait: s.FreshWait,
-		Admit: n.guard.Admit, Logger: n.log,
+		Admit: n.guard.Admit, Logger: n.log, Now: n.host.now(),
 	})
 	return err
 }

@@ -16,8 +16,8 @@ type usageError struct{ error }
 func (e usageError) Unwrap() error { return e.error }
 
 // run executes a command line and returns the exit code.
-func run(args []string, stdout, stderr io.Writer) int {
-	root := newRoot()
+func run(h host, args []string, stdout, stderr io.Writer) int {
+	root := newRoot(h)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -37,7 +37,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return exitFailed
 }
 
-func newRoot() *cobra.Command {
+func newRoot(h host) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "lianad",
 		Short:         "A node of Liana, a store for likes, follows and counters",
@@ -47,7 +47,7 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newStart(), newConfig(), newVersion())
+	root.AddCommand(newStart(h), newConfig(), newVersion())
 	return root
 }
 
@@ -58,7 +58,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return usageError{fmt.Errorf("unknown command or argument %q; see %s --help", args[0], cmd.CommandPath())}
 }
 
-func newStart() *cobra.Command {
+func newStart(h host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "start",
 		Short: "Start the node; it runs until SIGINT or SIGTERM",
@@ -77,7 +77,7 @@ configuration; 3 ended with calls unanswered.`,
 		if err != nil {
 			return usageError{err}
 		}
-		return start(cfg, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		return start(h, cfg, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}
 	return cmd
 }

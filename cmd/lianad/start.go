@@ -21,7 +21,7 @@ import (
 type forcedError struct{ error }
 
 // start runs a node until a signal, or until it cannot go on.
-func start(cfg config, stdout, stderr io.Writer) error {
+func start(h host, cfg config, stdout, stderr io.Writer) error {
 	schema, err := readSchema(cfg.Schema)
 	if err != nil {
 		return usageError{err}
@@ -44,7 +44,7 @@ func start(cfg config, stdout, stderr io.Writer) error {
 	}
 	log.Info("starting", "version", version, "data_dir", cfg.DataDir, "grpc", srv.GRPCAddr(), "http", srv.HTTPAddr(), "peer", ports.peerAddr())
 	n, err := openUnlessStopped(cfg.StopTimeout, signals, log, func() (*node, error) {
-		return openNode(cfg, schema, ports, log, func(err error) {
+		return openNode(h, cfg, schema, ports, log, func(err error) {
 			log.Error("the process ends: an engine cannot go on", "error", err)
 			os.Exit(exitFailed)
 		})

@@ -30,7 +30,7 @@ func TestASignalWhileTheDataOpens(t *testing.T) {
 			if openErr != nil {
 				return nil, openErr
 			}
-			return &node{cluster: newMembership(config{}, new(ports), log)}, nil
+			return &node{cluster: newMembership(host{}, config{}, new(ports), log)}, nil
 		})
 		if n != nil {
 			t.Error("a node, although it was to stop")

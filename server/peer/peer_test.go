@@ -105,7 +105,7 @@ func serve(t *testing.T, local Local, streams func(net.Conn)) (*Port, *Client) {
 	}
 	p.Serve(Services{Local: local, Cluster: noCluster{}, Streams: streams})
 	t.Cleanup(p.Stop)
-	pool := NewPool(func(string) string { return p.Addr() }, nil)
+	pool := NewPool(func(string) string { return p.Addr() }, nil, nil)
 	t.Cleanup(func() { _ = pool.Close() })
 	c, err := pool.Client("b")
 	if err != nil {
@@ -295,7 +295,7 @@ func TestAPoolFollowsChangedAddresses(t *testing.T) {
 	first, _ := serve(t, &echo{}, nil)
 	second, _ := serve(t, &echo{}, nil)
 	addr := first.Addr()
-	pool := NewPool(func(string) string { return addr }, nil)
+	pool := NewPool(func(string) string { return addr }, nil, nil)
 	defer pool.Close()
 	for _, p := range []*Port{first, second} {
 		addr = p.Addr()

@@ -35,8 +35,8 @@ type pooled struct {
 
 // NewPool returns an empty pool. address gives a node's peer address as it is known
 // now; config may be nil: no TLS.
-func NewPool(address func(node string) string, config *tls.Config) *Pool {
-	return &Pool{dialer: dialer{config}, address: address, clients: map[string]pooled{}}
+func NewPool(address func(node string) string, wire Wire, config *tls.Config) *Pool {
+	return &Pool{dialer: dialer{wire, config}, address: address, clients: map[string]pooled{}}
 }
 
 // Client returns the client of a node. It connects when it is used.
@@ -98,8 +98,8 @@ func (p *Pool) Close() error {
 
 // DialClient returns a client of the peer port at an address, before its node is
 // known. The caller closes it.
-func DialClient(addr string, config *tls.Config) (*Client, error) {
-	return dialer{config}.client(addr, addr)
+func DialClient(addr string, wire Wire, config *tls.Config) (*Client, error) {
+	return dialer{wire, config}.client(addr, addr)
 }
 
 // Close closes the client's connection.

@@ -186,12 +186,34 @@ func (l *callListener) Close() error {
 
 func (l *callListener) Addr() net.Addr { return l.p.listener.Addr() }
 
+// Wire connects to an address. nil is TCP.
+type Wire func(ctx context.Context, addr string) (net.Conn, error)
+
 // dialer opens connections to peer ports.
-type dialer struct{ tls *tls.Config }
+type dialer struct {
+	wire Wire
+	tls  *tls.Config
+}
 
 func (d dialer) dial(ctx context.Context, addr string) (net.Conn, error) {
-	if d.tls != nil {
-		return (&tls.Dialer{Config: d.tls}).DialContext(ctx, "tcp", addr)
+	conn, err := d.connect(ctx, addr)
+	if err != nil || d.tls == nil {
+		return conn, err
+	}
+	config := d.tls.Clone()
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	secure := tls.Client(conn, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return secure, nil
+}
+
+func (d dialer) connect(ctx context.Context, addr string) (net.Conn, error) {
+	if d.wire != nil {
+		return d.wire(ctx, addr)
 	}
 	return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 }
