@@ -13,6 +13,7 @@ import (
 // it: a BOTH write waits for these, whether or not it changed anything (RULES B4).
 type mutateResult struct {
 	outcomes []Outcome
+	to       []uint32 // shard of the inverse of each
 	waits    []streamPosition
 }
 
@@ -51,7 +52,7 @@ func (d *EdgeTypeDef) inverse(dst uint64) ListKey {
 func (m *Machine) applyMutate(body []byte) (*mutateResult, error) {
 	d := decoder{b: body}
 	n := d.count()
-	res := &mutateResult{outcomes: make([]Outcome, 0, n)}
+	res := &mutateResult{outcomes: make([]Outcome, 0, n), to: make([]uint32, n)}
 	for i := 0; i < n && d.err == nil; i++ {
 		mu := d.mutation()
 		if d.err != nil {
@@ -84,7 +85,8 @@ func (m *Machine) mutate(mu *Mutation, res *mutateResult) (Outcome, error) {
 		mu.Time = m.entry.Now
 	}
 	inverse := def.inverse(mu.Dst)
-	to := m.cfg.Owner(SlotOf(inverse.Vertex))
+	to := m.owners.of(SlotOf(inverse.Vertex)).Shard
+	res.to[len(res.outcomes)] = to
 	out, rec, err := m.change(l, mu)
 	if err != nil {
 		return 0, fmt.Errorf("list %v: %w", fact, err)
@@ -258,7 +260,7 @@ func (m *Machine) flushDerived() error {
 			continue
 		}
 		rec := record{kind: recDerived, list: ListKey{Vertex: c.Vertex}, metric: c.Metric, value: delta}
-		to := m.cfg.Owner(SlotOf(c.Vertex))
+		to := m.owners.of(SlotOf(c.Vertex)).Shard
 		if to == m.cfg.ID {
 			if err := m.applyDerived(&rec); err != nil {
 				return err

@@ -45,8 +45,16 @@ func CheckStore(ctx context.Context, store kv.Store, shards int, progress func(C
 	if shards < 1 || shards > MaxShards {
 		return CheckReport{}, fmt.Errorf("check: %d shards: must be 1 to %d", shards, MaxShards)
 	}
-	g := &Graph{cfg: Config{Shards: shards, Store: store, Lists: edgelist.DefaultOptions()}, cache: newPageCache(64 << 20)}
-	g.assignSlots()
+	ids, err := storedShards(store)
+	if err != nil {
+		return CheckReport{}, fmt.Errorf("check: %w", err)
+	}
+	founding := foundingOwners(shards)
+	g := &Graph{
+		cfg:   Config{Shards: shards, Replicas: ids, Store: store, Lists: edgelist.DefaultOptions()},
+		cache: newPageCache(64 << 20),
+	}
+	g.owners.Store(&founding)
 	defer g.closeMachines()
 	if err := g.openReplicas(); err != nil {
 		return CheckReport{}, err
@@ -58,13 +66,27 @@ func CheckStore(ctx context.Context, store kv.Store, shards int, progress func(C
 	return c.run(ctx)
 }
 
+// storedShards returns the shards that a store holds replicas of.
+func storedShards(store kv.Store) ([]uint32, error) {
+	it, err := store.NewIter(kv.PrefixSpan(binary.BigEndian.AppendUint16(nil, localPrefix)))
+	if err != nil {
+		return nil, err
+	}
+	ids := []uint32{}
+	for ok := it.First(); ok; {
+		id := binary.BigEndian.Uint32(it.Key()[2:])
+		ids = append(ids, id)
+		ok = it.SeekGE(appendLocal(nil, id+1, 0))
+	}
+	return ids, errors.Join(it.Error(), it.Close())
+}
+
 type checker struct {
-	shards   [MaxShards]*member // those of this node
-	owner    *[NumSlots]uint8
+	members  []*member // the replicas of this node
 	progress func(CheckProgress)
 	// settle waits until what shard from owes shard to is delivered. nil: the
 	// store stands still.
-	settle func(ctx context.Context, from, to uint8) error
+	settle func(ctx context.Context, from, to uint32) error
 	// pending are the lists and counters that undelivered records will change.
 	pending map[pendingKey]bool
 
@@ -77,15 +99,10 @@ type checker struct {
 	told   time.Time
 }
 
-func newChecker(g *Graph, progress func(CheckProgress), settle func(ctx context.Context, from, to uint8) error) *checker {
-	c := &checker{
-		owner: &g.owner, progress: progress, settle: settle,
-		views: sight{owner: &g.owner}, ends: newEndSums(), broken: map[ListKey]bool{},
+func newChecker(g *Graph, progress func(CheckProgress), settle func(ctx context.Context, from, to uint32) error) *checker {
+	return &checker{
+		members: g.replicas(), progress: progress, settle: settle, ends: newEndSums(), broken: map[ListKey]bool{},
 	}
-	for i := range g.members {
-		c.shards[i] = g.members[i].Load()
-	}
-	return c
 }
 
 type pendingKey struct {
@@ -95,7 +112,7 @@ type pendingKey struct {
 }
 
 func (c *checker) run(ctx context.Context) (CheckReport, error) {
-	if err := c.views.take(&c.shards); err != nil {
+	if err := c.views.take(c.members); err != nil {
 		return c.report, err
 	}
 	err := c.proveLists(ctx)
@@ -113,7 +130,7 @@ func (c *checker) run(ctx context.Context) (CheckReport, error) {
 // all edges.
 func (c *checker) proveLists(ctx context.Context) error {
 	for _, v := range c.views.views {
-		if v == nil || v.schema == nil { // elsewhere, or nothing was ever written
+		if v.schema == nil { // nothing was ever written
 			continue
 		}
 		c.found = nil
@@ -142,7 +159,7 @@ func (c *checker) proveLists(ctx context.Context) error {
 // compareEnds looks for the edges whose ends made the sums differ.
 func (c *checker) compareEnds(ctx context.Context) error {
 	for _, v := range c.views.views {
-		if v == nil || v.schema == nil {
+		if v.schema == nil {
 			continue
 		}
 		err := v.scan(ctx, func(r *storedRow) error {
@@ -222,8 +239,8 @@ func (c *checker) compareTotals(v *view) {
 
 // counterSlots checks what lies beside the counters of the shard's slots.
 func (c *checker) counterSlots(v *view) error {
-	for slot := int(v.m.cfg.First); slot <= int(v.m.cfg.Last); slot++ {
-		if err := counter.CheckSlot(v.m.cfg.counters(), v.snap, uint16(slot), c.faulty); err != nil {
+	for slot := v.own.First; slot <= v.own.Last; slot++ {
+		if err := counter.CheckSlot(counterConfig(v.own), v.snap, uint16(slot), c.faulty); err != nil {
 			return err
 		}
 	}
@@ -311,7 +328,7 @@ func (c *checker) compare(ctx context.Context, def *EdgeTypeDef, l ListKey, e *e
 
 func (c *checker) counterRow(ctx context.Context, v *view, r *storedRow) error {
 	c.report.Counters++
-	err := counter.CheckRow(v.m.cfg.counters(), v.snap, binary.BigEndian.Uint16(r.key), r.key, r.value, c.faulty)
+	err := counter.CheckRow(counterConfig(v.own), v.snap, binary.BigEndian.Uint16(r.key), r.key, r.value, c.faulty)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lianadb/liana/kv"
@@ -73,7 +74,7 @@ func (c *checker) settleOne(ctx context.Context, d doubt) (settled bool, err err
 		if what == "" {
 			return true, nil
 		}
-		if before == c.positions(d) {
+		if slices.Equal(before, c.positions(d)) {
 			d.what = what
 			c.fault("%s", d.String())
 			return true, nil
@@ -89,37 +90,32 @@ func (c *checker) settleOne(ctx context.Context, d doubt) (settled bool, err err
 
 // positions of the slots that the doubt is about, as far as they are few. A
 // derived counter depends on many lists: there all shards have to stand still.
-func (c *checker) positions(d doubt) [MaxShards]uint64 {
-	var out [MaxShards]uint64
+func (c *checker) positions(d doubt) []uint64 {
+	var out []uint64
 	if d.derived == nil {
-		for i, v := range [2]Vertex{d.list.Vertex, d.other.Vertex} {
-			mb := c.shards[c.owner[SlotOf(v)]]
-			out[i] = mb.machine.last[SlotOf(v)-mb.first].Load()
+		for _, v := range [2]Vertex{d.list.Vertex, d.other.Vertex} {
+			out = append(out, c.views.of(v).m.last[SlotOf(v)].Load())
 		}
 		return out
 	}
-	for i, mb := range c.shards {
-		if mb == nil {
-			continue
-		}
+	for _, mb := range c.members {
+		most := uint64(0)
 		for j := range mb.machine.last {
-			out[i] = max(out[i], mb.machine.last[j].Load())
+			most = max(most, mb.machine.last[j].Load())
 		}
+		out = append(out, most)
 	}
 	return out
 }
 
 func (c *checker) settleStreams(ctx context.Context, d doubt) error {
 	if d.derived == nil {
-		a, b := c.owner[SlotOf(d.list.Vertex)], c.owner[SlotOf(d.other.Vertex)]
+		a, b := c.views.of(d.list.Vertex).m.cfg.ID, c.views.of(d.other.Vertex).m.cfg.ID
 		return errors.Join(c.settle(ctx, a, b), c.settle(ctx, b, a))
 	}
-	for from, a := range c.shards {
-		for to, b := range c.shards {
-			if a == nil || b == nil {
-				continue
-			}
-			if err := c.settle(ctx, uint8(from), uint8(to)); err != nil {
+	for _, a := range c.members {
+		for _, b := range c.members {
+			if err := c.settle(ctx, a.machine.cfg.ID, b.machine.cfg.ID); err != nil {
 				return err
 			}
 		}
@@ -129,8 +125,8 @@ func (c *checker) settleStreams(ctx context.Context, d doubt) error {
 
 // again looks at a doubt with views of now.
 func (c *checker) again(d doubt) (string, error) {
-	now := sight{owner: c.owner}
-	if err := now.take(&c.shards); err != nil {
+	var now sight
+	if err := now.take(c.members); err != nil {
 		return "", err
 	}
 	defer now.release()
@@ -177,7 +173,7 @@ func (d *doubt) String() string {
 }
 
 // settle waits until everything that shard from has sent to shard to is applied.
-func (g *Graph) settle(ctx context.Context, from, to uint8) error {
+func (g *Graph) settle(ctx context.Context, from, to uint32) error {
 	if from == to {
 		return nil
 	}
@@ -194,10 +190,7 @@ func (g *Graph) settle(ctx context.Context, from, to uint8) error {
 // loadPending gathers what the undelivered records of all outboxes will change.
 func (c *checker) loadPending() error {
 	c.pending = map[pendingKey]bool{}
-	for _, from := range c.shards {
-		if from == nil {
-			continue
-		}
+	for _, from := range c.members {
 		for to, s := range *from.machine.streams.Load() {
 			if err := c.loadStream(from.machine, to, s); err != nil {
 				return err
@@ -208,12 +201,12 @@ func (c *checker) loadPending() error {
 }
 
 func (c *checker) loadStream(m *Machine, to uint32, s *stream) error {
-	if to >= MaxShards || c.shards[to] == nil {
-		return kv.Corruptionf("shard %d has a stream to shard %d, which is not there", m.cfg.ID, to)
-	}
+	at := slices.IndexFunc(c.members, func(mb *member) bool { return mb.machine.cfg.ID == to })
 	cursor := uint64(0)
-	if in, ok := (*c.shards[to].machine.streams.Load())[m.cfg.ID]; ok {
-		cursor = in.cursor
+	if at >= 0 { // else it is on another node, and all of the outbox counts
+		if in, ok := (*c.members[at].machine.streams.Load())[m.cfg.ID]; ok {
+			cursor = in.cursor
+		}
 	}
 	it, err := m.cfg.Store.NewIter(kv.Span{
 		Lower: outboxKey(nil, m.cfg.ID, to, cursor+1), Upper: binary.BigEndian.AppendUint32(appendLocal(nil, m.cfg.ID, localOutbox), to+1),

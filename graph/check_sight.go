@@ -13,37 +13,41 @@ import (
 // sight is what a check sees: a view of each shard of this node, each of its own
 // moment.
 type sight struct {
-	owner *[NumSlots]uint8
-	views [MaxShards]*view // nil: not on this node
+	views []*view
+	at    [NumSlots]*view // by the slots that they own; nil: on another node
 }
 
 // take fills s, which is released after use.
-func (s *sight) take(shards *[MaxShards]*member) error {
-	for i, mb := range shards {
-		if mb == nil {
-			continue
-		}
+func (s *sight) take(members []*member) error {
+	for _, mb := range members {
 		v, err := mb.machine.acquire()
 		if err != nil {
 			s.release()
 			return err
 		}
-		s.views[i] = v
+		s.views = append(s.views, v)
+		if v.own == nil {
+			continue
+		}
+		for slot := v.own.First; slot <= v.own.Last; slot++ {
+			// In the middle of a split a parent's view may be from before it.
+			if old := s.at[slot]; old == nil || old.own.Gen < v.own.Gen {
+				s.at[slot] = v
+			}
+		}
 	}
 	return nil
 }
 
 func (s *sight) release() {
-	for i, v := range s.views {
-		if v != nil {
-			v.release()
-			s.views[i] = nil
-		}
+	for _, v := range s.views {
+		v.release()
 	}
+	s.views = nil
 }
 
 // of is the view that has the lists of v; nil: they are on another node.
-func (s *sight) of(v Vertex) *view { return s.views[s.owner[SlotOf(v)]] }
+func (s *sight) of(v Vertex) *view { return s.at[SlotOf(v)] }
 
 // list opens a list that is on this node.
 func (s *sight) list(l ListKey) (*edgelist.List, error) {

@@ -10,7 +10,7 @@ import (
 // Commands of a shard, as they lie in the log. Each begins with its kind; the
 // numbers are fixed for ever, and an unknown one stops the shard.
 //
-//	init      timeline [8] | length, schema (JSON)
+//	init      timeline [8] | length, schema (JSON) | number of shards at the founding (uvarint)
 //	mutate    n | n × (op [1] type, src, dst (uvarint) time (varint) length, properties)
 //	deliver   from, epoch, after, schema version (uvarint) | n | n × (length, row)
 //	trim      to, epoch, position (uvarint)
@@ -30,25 +30,31 @@ const (
 	cmdExpire
 )
 
-func encodeInit(timeline uint64, s *Schema) []byte {
+func encodeInit(timeline uint64, s *Schema, shards int) []byte {
 	b := binary.BigEndian.AppendUint64([]byte{cmdInit}, timeline)
-	return appendBytes(b, s.encode())
+	return binary.AppendUvarint(appendBytes(b, s.encode()), uint64(shards))
 }
 
-func decodeInit(b []byte) (timeline uint64, s *Schema, err error) {
+// decodeInit returns 0 shards where the command is of a version that did not tell them.
+func decodeInit(b []byte) (timeline uint64, s *Schema, shards int, err error) {
 	if len(b) < 8 {
-		return 0, nil, kv.Corruptionf("init: cut short")
+		return 0, nil, 0, kv.Corruptionf("init: cut short")
 	}
 	d := decoder{b: b[8:]}
 	text := d.bytes()
+	if len(d.b) > 0 {
+		if shards = int(d.uint32()); shards < 1 || shards > MaxShards {
+			d.fail("init: %d shards", shards)
+		}
+	}
 	if err := d.done(); err != nil {
-		return 0, nil, err
+		return 0, nil, 0, err
 	}
 	s, err = decodeSchema(text)
 	if err != nil {
-		return 0, nil, kv.Corruptionf("init: %w", err)
+		return 0, nil, 0, kv.Corruptionf("init: %w", err)
 	}
-	return binary.BigEndian.Uint64(b), s, nil
+	return binary.BigEndian.Uint64(b), s, shards, nil
 }
 
 func appendMutation(b []byte, m *Mutation) []byte {

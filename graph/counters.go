@@ -62,16 +62,20 @@ func (g *Graph) IncrPart(ctx context.Context, ins []Increment, ordinals []uint32
 				results[o] = IncrResult{Err: p.err}
 				continue
 			}
-			results[o] = incrResult(res.(*incrementResult).items[j])
 			slot := ins[o].Counter.Slot()
-			t.see(slot, g.lastChange(slot))
+			results[o] = incrResult(res.(*incrementResult).items[j])
+			if res.(*incrementResult).items[j].Outcome == 0 {
+				results[o].Err = g.disowned(p.shard, slot)
+				continue
+			}
+			t.see(slot, g.lastChange(p.shard, slot))
 		}
 	}
 	return results, t.encode(), nil
 }
 
 type incrementPart struct {
-	shard uint8
+	shard uint32
 	pick  []int // indexes of its increments
 	cmd   increments
 	p     *shard.Proposal
@@ -80,9 +84,9 @@ type incrementPart struct {
 
 func (g *Graph) splitIncrements(ins []Increment, ordinals []uint32, requestID string) []incrementPart {
 	var parts []incrementPart
-	index := [MaxShards]int{}
+	index := map[uint32]int{}
 	for i := range ins {
-		own := g.owner[ins[i].Counter.Slot()]
+		own := g.shardOf(ins[i].Counter.Slot())
 		if index[own] == 0 {
 			parts = append(parts, incrementPart{shard: own, cmd: increments{requestID: requestID}})
 			index[own] = len(parts)
@@ -141,7 +145,7 @@ func outcomeError(o counter.Outcome) error {
 	case counter.IDTooOld:
 		return ErrIDTooOld
 	}
-	return fmt.Errorf("the shard does not know the metric or does not own the counter: %w", shard.ErrNotLeader)
+	return fmt.Errorf("outcome %d is unknown to this version of the program", o)
 }
 
 // GetCounters reads counters.
@@ -180,14 +184,14 @@ func (r *reading) counter(ctx context.Context, c CounterRef) (CounterValue, erro
 		if err != nil || val.ExpireAt == 0 || val.ExpireAt > r.g.now() || tries == 2 {
 			return val, err
 		}
-		s, err := r.g.running(r.g.owner[c.Slot()])
+		s, err := r.g.running(v.m.cfg.ID)
 		if err != nil {
 			return CounterValue{}, err
 		}
 		if err := s.Tick(ctx); err != nil {
 			return CounterValue{}, err
 		}
-		r.drop(r.g.owner[c.Slot()])
+		r.drop(v.m.cfg.ID)
 	}
 }
 
@@ -219,7 +223,7 @@ func (g *Graph) SetCounter(ctx context.Context, c CounterRef, value, expireAt in
 	if expireAt < 0 || expireAt > 0 && expireAt <= g.now() {
 		return "", invalid("expire_at", "0 (never) or a time to come, in microseconds", "%d", expireAt)
 	}
-	res, err := g.counterCommand(ctx, &c, false, encodeSetCounter(&c, value, expireAt))
+	id, res, err := g.counterCommand(ctx, &c, false, encodeSetCounter(&c, value, expireAt))
 	if err != nil {
 		return "", err
 	}
@@ -227,7 +231,10 @@ func (g *Graph) SetCounter(ctx context.Context, c CounterRef, value, expireAt in
 	if out == counter.Capped {
 		return "", invalid("value", "the metric's min to max", "%d", value)
 	}
-	return g.counterToken(&c), outcomeError(out)
+	if out == 0 {
+		return "", g.disowned(id, c.Slot())
+	}
+	return g.counterToken(id, &c), outcomeError(out)
 }
 
 // DeleteCounter removes a counter, and tells whether it was there.
@@ -235,34 +242,34 @@ func (g *Graph) DeleteCounter(ctx context.Context, c CounterRef) (bool, string, 
 	if err := g.checkCounter(g.Schema(), "counter", &c, true); err != nil {
 		return false, "", err
 	}
-	res, err := g.counterCommand(ctx, &c, true, encodeRemoveCounter(&c))
+	id, res, err := g.counterCommand(ctx, &c, true, encodeRemoveCounter(&c))
 	if err != nil {
 		return false, "", err
 	}
 	r := res.(removeResult)
 	if r.refused {
-		return false, "", outcomeError(0)
+		return false, "", g.disowned(id, c.Slot())
 	}
-	return r.existed, g.counterToken(&c), nil
+	return r.existed, g.counterToken(id, &c), nil
 }
 
-func (g *Graph) counterCommand(ctx context.Context, c *CounterRef, deleting bool, cmd []byte) (any, error) {
+func (g *Graph) counterCommand(ctx context.Context, c *CounterRef, deleting bool, cmd []byte) (id uint32, res any, err error) {
+	id = g.shardOf(c.Slot())
 	if g.cfg.Admit != nil {
 		if err := g.cfg.Admit(deleting); err != nil {
-			return nil, err
+			return id, nil, err
 		}
 	}
-	id := g.owner[c.Slot()]
 	s, err := g.running(id)
 	if err != nil {
-		return nil, g.moved(id, err)
+		return id, nil, g.moved(id, err)
 	}
-	res, err := s.Propose(ctx, cmd)
-	return res, g.moved(id, err)
+	res, err = s.Propose(ctx, cmd)
+	return id, res, g.moved(id, err)
 }
 
-func (g *Graph) counterToken(c *CounterRef) string {
+func (g *Graph) counterToken(id uint32, c *CounterRef) string {
 	t := token{timeline: g.cfg.Timeline}
-	t.see(c.Slot(), g.lastChange(c.Slot()))
+	t.see(c.Slot(), g.lastChange(id, c.Slot()))
 	return t.encode()
 }

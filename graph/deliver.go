@@ -11,7 +11,7 @@ import (
 
 // propose implements peers.
 func (g *Graph) propose(own uint32, cmd []byte) error {
-	s, err := g.running(uint8(own))
+	s, err := g.running(own)
 	if err != nil {
 		return err
 	}
@@ -22,7 +22,7 @@ func (g *Graph) propose(own uint32, cmd []byte) error {
 // deliver implements peers: on this node where it leads the shard, else through
 // the node that does.
 func (g *Graph) deliver(ctx context.Context, to uint32, cmd []byte) (onTheWay, bool, error) {
-	s, err := g.running(uint8(to))
+	s, err := g.running(to)
 	if err == nil {
 		var p *shard.Proposal
 		if p, err = s.ProposeAsync(cmd, shard.System); err == nil {
@@ -75,7 +75,7 @@ func (g *Graph) Deliver(ctx context.Context, to uint32, cmd []byte) ([]byte, err
 	if _, err := decodeDelivery(cmd[1:]); err != nil {
 		return nil, fmt.Errorf("delivery to shard %d: %v", to, err) // the sender's fault, not corruption here
 	}
-	s, err := g.running(uint8(to))
+	s, err := g.running(to)
 	if err != nil {
 		return nil, err
 	}

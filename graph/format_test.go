@@ -56,7 +56,8 @@ func TestFormatsAreFrozen(t *testing.T) {
 	line("cmd increment", inc.encode())
 	line("cmd set", encodeSetCounter(&CounterRef{Key: "k"}, -5, 7))
 	line("cmd remove", encodeRemoveCounter(&CounterRef{Vertex: user, Metric: 2}))
-	line("cmd init", encodeInit(99, DefaultSchema()))
+	line("cmd init", encodeInit(99, DefaultSchema(), 4))
+	line("owners", foundingOwners(3).encode())
 	tok := sampleToken()
 	line("token", []byte(tok.encode()))
 	q := ListQuery{List: l, Order: OldestFirst, Window: AllTime()}
@@ -145,9 +146,9 @@ func TestRowsAndCommandsComeBackAsTheyWere(t *testing.T) {
 		t.Errorf("token: %+v, want %+v", *tb, tok)
 	}
 	s := DefaultSchema()
-	timeline, sb, err := decodeInit(encodeInit(5, s)[1:])
+	timeline, sb, shards, err := decodeInit(encodeInit(5, s, 3)[1:])
 	must(t, err)
-	if timeline != 5 || !bytes.Equal(sb.encode(), s.encode()) {
+	if timeline != 5 || shards != 3 || !bytes.Equal(sb.encode(), s.encode()) {
 		t.Error("init differs")
 	}
 }
@@ -205,7 +206,7 @@ func FuzzDecoders(f *testing.F) {
 	}
 	inc := sampleIncrements()
 	d := delivery{from: 1, rows: [][]byte{w.buf}}
-	for _, seed := range [][]byte{w.buf, inc.encode(), d.encode(), encodeMutate(sampleMutations(), []int{0, 1, 2}), encodeInit(1, DefaultSchema())} {
+	for _, seed := range [][]byte{w.buf, inc.encode(), d.encode(), encodeMutate(sampleMutations(), []int{0, 1, 2}), encodeInit(1, DefaultSchema(), 4), foundingOwners(5).encode()} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -230,7 +231,8 @@ func FuzzDecoders(f *testing.F) {
 			}
 		}
 		_, _ = decodeTrim(b)
-		_, _, _ = decodeInit(b)
+		_, _, _, _ = decodeInit(b)
+		_, _ = decodeOwners(b)
 		_, _, _ = decodeStream(b)
 		if m, err := DecodeProps(b); err == nil && len(b) <= MaxProps {
 			if back, err := EncodeProps(m); err == nil && len(back) > len(b) {

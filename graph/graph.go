@@ -27,7 +27,7 @@ type Graph struct {
 	// guards changes to them.
 	members  [MaxShards]atomic.Pointer[member]
 	starting sync.Mutex
-	owner    [NumSlots]uint8 // shard of each slot
+	owners   atomic.Pointer[owners] // of the slots, as far as this node knows
 
 	lastStamp atomic.Int64 // last time given to an edge that came without one
 	ready     atomic.Bool
@@ -35,22 +35,21 @@ type Graph struct {
 	done      sync.WaitGroup
 }
 
-// MaxShards is the largest number of shards.
-const MaxShards = 64
+// MaxShards is the largest number of shards: one a slot. Their numbers are below it.
+const MaxShards = NumSlots
 
 // member is one shard: its Raft group and its state machine.
 type member struct {
-	first, last Slot
-	group       atomic.Pointer[shard.Shard] // nil until it has started
-	machine     *Machine
+	group   atomic.Pointer[shard.Shard] // nil until it has started
+	machine *Machine
 }
 
 // Config configures a Graph.
 type Config struct {
 	Node  *shard.Node
 	Store kv.Store // the state of all shards
-	// Shards is the number of shards of the store, 1 to MaxShards. It is fixed for a
-	// data directory. Default 4.
+	// Shards is the number of shards that the cluster was founded with, 1 to MaxShards.
+	// Splits add to them. Default 4.
 	Shards int
 	// Replicas are the shards that Open starts on this node; nil: all of them. Others
 	// are added by StartReplica.
@@ -131,7 +130,8 @@ func Open(cfg Config) (*Graph, error) {
 		return nil, err
 	}
 	g := &Graph{cfg: cfg, cache: newPageCache(cfg.CacheBytes)}
-	g.assignSlots()
+	founding := foundingOwners(cfg.Shards)
+	g.owners.Store(&founding)
 	if err := g.openReplicas(); err != nil {
 		g.closeMachines()
 		return nil, err
@@ -153,13 +153,6 @@ func Open(cfg Config) (*Graph, error) {
 	return g, nil
 }
 
-// assignSlots gives each shard a contiguous range of slots.
-func (g *Graph) assignSlots() {
-	for i := range g.owner {
-		g.owner[i] = uint8(i * g.cfg.Shards / NumSlots)
-	}
-}
-
 func (g *Graph) openReplicas() error {
 	ids := g.cfg.Replicas
 	if ids == nil {
@@ -177,19 +170,13 @@ func (g *Graph) openReplicas() error {
 
 // openMember opens the machine of this node's replica of a shard.
 func (g *Graph) openMember(id uint32) error {
-	n := uint32(g.cfg.Shards)
-	if id >= n {
-		return fmt.Errorf("graph: shard %d of %d", id, n)
+	if id >= MaxShards {
+		return fmt.Errorf("graph: shard %d: numbers are below %d", id, MaxShards)
 	}
-	mb := &member{
-		first: Slot((id*NumSlots + n - 1) / n),
-		last:  Slot(((id+1)*NumSlots+n-1)/n - 1),
-	}
+	mb := &member{}
 	var err error
 	mb.machine, err = openMachine(MachineConfig{
-		ID: id, First: mb.first, Last: mb.last,
-		Owner: func(s Slot) uint32 { return uint32(g.owner[s]) },
-		Store: g.cfg.Store, Lists: g.cfg.Lists, Retain: g.cfg.Retain,
+		ID: id, Founding: g.cfg.Shards, Store: g.cfg.Store, Lists: g.cfg.Lists, Retain: g.cfg.Retain, Learn: g.learn,
 	}, g.cache)
 	if err != nil {
 		return err
@@ -215,7 +202,7 @@ func (g *Graph) StartReplica(id uint32, join bool) error {
 	g.starting.Lock()
 	defer g.starting.Unlock()
 	if id >= MaxShards {
-		return fmt.Errorf("graph: shard %d of %d", id, g.cfg.Shards)
+		return fmt.Errorf("graph: shard %d: numbers are below %d", id, MaxShards)
 	}
 	if g.members[id].Load() != nil {
 		return nil
@@ -349,7 +336,7 @@ func (g *Graph) putSchema(ctx context.Context, mb *member) bool {
 		leader, _ := s.Leader()
 		return leader != "" && (leader != g.cfg.Node.ID() || mb.machine.leads.Load())
 	}
-	_, err = s.Propose(ctx, encodeInit(g.cfg.Timeline, g.schema.Load()))
+	_, err = s.Propose(ctx, encodeInit(g.cfg.Timeline, g.schema.Load(), g.cfg.Shards))
 	return err == nil
 }
 
@@ -412,7 +399,7 @@ func (g *Graph) Schema() *Schema { return g.schema.Load() }
 func (g *Graph) now() int64 { return g.cfg.Now().UnixMicro() }
 
 // member returns this node's replica of a shard.
-func (g *Graph) member(id uint8) (*member, error) {
+func (g *Graph) member(id uint32) (*member, error) {
 	if mb := g.members[id].Load(); mb != nil {
 		return mb, nil
 	}
@@ -421,7 +408,7 @@ func (g *Graph) member(id uint8) (*member, error) {
 
 // follows reports whether this node has a replica of a shard that serves and has
 // heard of its leader within the given time.
-func (g *Graph) follows(id uint8, within time.Duration) bool {
+func (g *Graph) follows(id uint32, within time.Duration) bool {
 	mb := g.members[id].Load()
 	if mb == nil {
 		return false
@@ -436,7 +423,7 @@ func (g *Graph) follows(id uint8, within time.Duration) bool {
 }
 
 // leaderOf returns the node that leads a shard, "" where this node does not know.
-func (g *Graph) leaderOf(id uint8) string {
+func (g *Graph) leaderOf(id uint32) string {
 	if mb := g.members[id].Load(); mb != nil {
 		if s := mb.group.Load(); s != nil {
 			leader, _ := s.Leader()
@@ -447,7 +434,7 @@ func (g *Graph) leaderOf(id uint8) string {
 }
 
 // moved adds to an error that this node does not lead a shard who does.
-func (g *Graph) moved(id uint8, err error) error {
+func (g *Graph) moved(id uint32, err error) error {
 	var told *MovedError
 	if err == nil || !errors.Is(err, shard.ErrNotLeader) || errors.As(err, &told) {
 		return err
@@ -456,11 +443,11 @@ func (g *Graph) moved(id uint8, err error) error {
 	if leader == g.cfg.Node.ID() {
 		leader = "" // its term is not open yet
 	}
-	return fmt.Errorf("%w: %w", &MovedError{Shard: uint32(id), Leader: leader}, err)
+	return fmt.Errorf("%w: %w", &MovedError{Shard: id, Leader: leader}, err)
 }
 
 // running returns the Raft group of a shard on this node.
-func (g *Graph) running(id uint8) (*shard.Shard, error) {
+func (g *Graph) running(id uint32) (*shard.Shard, error) {
 	mb, err := g.member(id)
 	if err != nil {
 		return nil, err
@@ -474,8 +461,8 @@ func (g *Graph) Group(id uint32) (*shard.Shard, error) {
 	if id >= MaxShards {
 		return nil, fmt.Errorf("shard %d: %w", id, shard.ErrNotLeader)
 	}
-	s, err := g.running(uint8(id))
-	return s, g.moved(uint8(id), err)
+	s, err := g.running(id)
+	return s, g.moved(id, err)
 }
 
 func (mb *member) running() (*shard.Shard, error) {
@@ -502,7 +489,7 @@ func (g *Graph) Status() []ShardStatus {
 	replicas := g.replicas()
 	out := make([]ShardStatus, 0, len(replicas))
 	for _, mb := range replicas {
-		st := ShardStatus{ID: mb.machine.cfg.ID, FirstSlot: uint16(mb.first), LastSlot: uint16(mb.last)}
+		st := ShardStatus{ID: mb.machine.cfg.ID}
 		if s := mb.group.Load(); s != nil {
 			st.Raft = s.Status()
 			st.Leader, st.Applied = st.Raft.Leading, st.Raft.Applied
@@ -515,6 +502,9 @@ func (g *Graph) Status() []ShardStatus {
 		}
 		if v, err := mb.machine.acquire(); err == nil {
 			st.Position = v.position
+			if v.own != nil {
+				st.FirstSlot, st.LastSlot = uint16(v.own.First), uint16(v.own.Last)
+			}
 			v.release()
 		}
 		st.OutboxPending = mb.machine.outbox.pending()

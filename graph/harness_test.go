@@ -238,3 +238,6 @@ func (w *world) stores() string {
 	}
 	return w.dir
 }
+
+// lastOf is the position of the last change of a slot by the shard that owns it.
+func (g *Graph) lastOf(s Slot) uint64 { return g.lastChange(g.shardOf(s), s) }

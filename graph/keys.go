@@ -1,6 +1,10 @@
 package graph
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/lianadb/liana/kv"
+)
 
 // Keys of the state store, all big-endian, so that they sort as their parts do:
 //
@@ -14,6 +18,7 @@ import "encoding/binary"
 //	local     0xFFF0 [2] | shard [4] | family [1] | …
 //	  'm'     meta: timeline, change counter
 //	  'y'     schema
+//	  'w'     owners of all slots
 //	  't'     totals of edges
 //	  'b'     … | key of a list head          IN lists in tree form
 //	  'c'     … | position [8]                change rows, by the last position in each
@@ -38,6 +43,7 @@ const (
 	localPrefix    = 0xFFF0
 	localMeta      = 'm'
 	localSchema    = 'y'
+	localOwners    = 'w'
 	localTotals    = 't'
 	localTree      = 'b'
 	localChange    = 'c'
@@ -103,6 +109,15 @@ func parseListKey(k []byte) (l ListKey, page []byte, ok bool) {
 
 func slotSpan(first, last Slot) (lower, upper []byte) {
 	return binary.BigEndian.AppendUint16(nil, uint16(first)), binary.BigEndian.AppendUint16(nil, uint16(last)+1)
+}
+
+// dataSpan holds the data of a range of slots; nothing for nil.
+func dataSpan(own *Claim) kv.Span {
+	if own == nil {
+		return kv.Span{Lower: []byte{0}, Upper: []byte{0}}
+	}
+	lower, upper := slotSpan(own.First, own.Last)
+	return kv.Span{Lower: lower, Upper: upper}
 }
 
 func appendLocal(b []byte, shard uint32, family byte) []byte {

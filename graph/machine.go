@@ -33,15 +33,19 @@ type Machine struct {
 	totals      totals
 	changeFloor uint64 // changes at or below are trimmed from the change log
 	streams     atomic.Pointer[map[uint32]*stream]
-	counters    *counter.State
+	owners      owners         // nil before the first init command
+	own         *Claim         // of this shard in owners; nil: none
+	counters    *counter.State // nil without slots
 
 	// Working set since the last cut.
-	lists     map[ListKey]*openList
-	rows      []row
-	trims     []trim
-	touched   []slotPosition // slots changed, for last
-	schemaNew bool
-	floorCut  uint64 // changeFloor as the last cut wrote it
+	lists      map[ListKey]*openList
+	rows       []row
+	trims      []trim
+	touched    []slotPosition // slots changed, for last
+	schemaNew  bool
+	ownersNew  bool   // to be cut
+	ownersTold bool   // to cfg.Learn
+	floorCut   uint64 // changeFloor as the last cut wrote it
 
 	// Of the entry being applied.
 	entry   shard.Entry
@@ -52,8 +56,8 @@ type Machine struct {
 	// For readers.
 	view     atomic.Pointer[view]
 	cutBegun atomic.Uint64
-	last     []atomic.Uint64 // position of each slot's last change, by slot - first
-	moved    notifier        // a view was published
+	last     *[NumSlots]atomic.Uint64 // position of each slot's last change
+	moved    notifier                 // a view was published
 	fault    atomic.Pointer[error]
 
 	leads   atomic.Bool // as the last Lead said
@@ -67,25 +71,28 @@ type Machine struct {
 	stale   []pageKey // written without being read
 }
 
-// MachineConfig configures the state machine of a shard. Retain and the slots must be
-// the same on all replicas.
+// MachineConfig configures the state machine of a shard. Retain must be the same on all
+// replicas.
 type MachineConfig struct {
-	ID          uint32
-	First, Last Slot              // the slots it owns, both included
-	Owner       func(Slot) uint32 // the shard that owns a slot
-	Store       kv.Store
-	Lists       edgelist.Options
+	ID uint32
+	// Founding is the number of shards of the founding, for states from before that was
+	// part of them.
+	Founding int
+	Store    kv.Store
+	Lists    edgelist.Options
 	// Retain is how many changes the change log keeps. Default 1,048,576.
 	Retain uint64
+	// Learn, where set, is told whom the state calls the owners of slots.
+	Learn func(owners)
 }
 
-// counters is the configuration of the shard's counters.
-func (c *MachineConfig) counters() counter.Config {
+// counterConfig is the configuration of the counters of a range of slots.
+func counterConfig(own *Claim) counter.Config {
 	return counter.Config{
 		Prefix: func(dst []byte, slot uint16) []byte {
 			return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(dst, slot), typeDedupe)
 		},
-		FirstSlot: uint16(c.First), EndSlot: uint16(c.Last) + 1,
+		FirstSlot: uint16(own.First), EndSlot: uint16(own.Last) + 1,
 	}
 }
 
@@ -117,19 +124,11 @@ func openMachine(cfg MachineConfig, cache *pageCache) (*Machine, error) {
 		changes: rowWriter{withPrev: true},
 		derived: derivedSums{sums: map[CounterRef]int64{}},
 		changed: changedCounters{values: map[CounterRef]int64{}},
-		last:    make([]atomic.Uint64, int(cfg.Last)-int(cfg.First)+1),
+		last:    new([NumSlots]atomic.Uint64),
 	}
 	m.streams.Store(&map[uint32]*stream{})
-	var err error
-	m.counters, err = counter.Open(cfg.counters(), cfg.Store)
-	if err != nil {
-		return nil, fmt.Errorf("shard %d: counters: %w", cfg.ID, err)
-	}
 	if err := m.load(); err != nil {
 		return nil, fmt.Errorf("shard %d: %w", cfg.ID, err)
-	}
-	for i := range m.last {
-		m.last[i].Store(m.pos)
 	}
 	m.outbox = newOutbox(m)
 	return m, m.publishView()
@@ -194,7 +193,7 @@ func (m *Machine) command(cmd []byte) (any, error) {
 // applyInit sets the timeline and a schema. It is the first command of a shard
 // and comes again with each newer schema.
 func (m *Machine) applyInit(body []byte) error {
-	timeline, s, err := decodeInit(body)
+	timeline, s, shards, err := decodeInit(body)
 	if err != nil {
 		return err
 	}
@@ -203,6 +202,13 @@ func (m *Machine) applyInit(body []byte) error {
 	}
 	if m.schema == nil {
 		m.timeline = timeline
+		if shards == 0 { // of a version before owners were part of the state
+			shards = m.cfg.Founding
+		}
+		m.ownersNew = true
+		if err := m.setOwners(foundingOwners(shards)); err != nil {
+			return err
+		}
 	}
 	m.schema, m.schemaNew = s, true
 	return nil
@@ -254,7 +260,7 @@ func (m *Machine) next(slot Slot) uint64 {
 	return m.pos
 }
 
-func (m *Machine) owns(s Slot) bool { return s >= m.cfg.First && s <= m.cfg.Last }
+func (m *Machine) owns(s Slot) bool { return m.own.owns(s) }
 
 func (m *Machine) clock() counter.Clock {
 	return counter.Clock{Now: m.entry.Now, Elapsed: m.entry.Elapsed}
@@ -307,8 +313,10 @@ func (m *Machine) cutAll(b kv.Batch) error {
 			return fmt.Errorf("list %v: %w", o.key, err)
 		}
 	}
-	if err := m.counters.Cut(b); err != nil {
-		return err
+	if m.counters != nil {
+		if err := m.counters.Cut(b); err != nil {
+			return err
+		}
 	}
 	for i := range m.rows {
 		if err := b.Set(m.rows[i].key, m.rows[i].value); err != nil {
@@ -344,9 +352,11 @@ func (m *Machine) Publish(uint64) {
 		m.cache.drop(k)
 	}
 	for _, t := range m.touched {
-		m.last[t.slot-m.cfg.First].Store(t.pos)
+		m.last[t.slot].Store(t.pos)
 	}
-	m.counters.Published(m.cfg.Store)
+	if m.counters != nil {
+		m.counters.Published(m.cfg.Store)
+	}
 	if err := m.publishView(); err != nil {
 		// Readers keep the view before this one; the shard is told at its next cut.
 		_ = m.failed(fmt.Errorf("shard %d: snapshot: %w", m.cfg.ID, err))
@@ -359,7 +369,7 @@ func (m *Machine) Publish(uint64) {
 	clear(m.written)
 	m.rows, m.trims, m.touched = m.rows[:0], m.trims[:0], m.touched[:0]
 	m.keys, m.written, m.stale = m.keys[:0], m.written[:0], m.stale[:0]
-	m.schemaNew = false
+	m.schemaNew, m.ownersNew = false, false
 	m.moved.wake()
 }
 
@@ -371,20 +381,26 @@ func (m *Machine) publishView() error {
 	v := &view{
 		m: m, snap: snap, cut: m.cutBegun.Load(), position: m.pos, totals: slices.Clone(m.totals),
 		now: m.entry.Now, elapsed: m.entry.Elapsed, schema: m.schema, timeline: m.timeline,
-		nextExpiry: m.counters.NextExpiry(), nextForget: m.counters.NextForget(),
+		owners: m.owners, own: m.own, nextExpiry: counter.Never, nextForget: counter.Never,
+	}
+	if m.counters != nil {
+		v.nextExpiry, v.nextForget = m.counters.NextExpiry(), m.counters.NextForget()
 	}
 	v.refs.Store(1)
 	if old := m.view.Swap(v); old != nil {
 		old.release()
+	}
+	if m.cfg.Learn != nil && !m.ownersTold && m.owners != nil {
+		m.ownersTold = true
+		m.cfg.Learn(m.owners)
 	}
 	return nil
 }
 
 // Parts implements shard.Machine.
 func (m *Machine) Parts() kv.Parts {
-	lower, upper := slotSpan(m.cfg.First, m.cfg.Last)
 	local := appendLocal(nil, m.cfg.ID, 0)
-	return kv.Parts{Data: kv.Span{Lower: lower, Upper: upper}, Local: []kv.Span{kv.PrefixSpan(local[:len(local)-1])}}
+	return kv.Parts{Data: dataSpan(m.own), Local: []kv.Span{kv.PrefixSpan(local[:len(local)-1])}}
 }
 
 // Restore implements shard.Machine.
@@ -393,19 +409,13 @@ func (m *Machine) Restore() error {
 	m.cutBegun.Add(1)
 	m.cache.forget()
 	m.schema, m.totals, m.pos, m.changeFloor, m.floorCut = nil, totals{}, 0, 0, 0
+	m.owners, m.own, m.counters = nil, nil, nil
 	m.blind = newBlind()
 	m.streams.Store(&map[uint32]*stream{})
 	clear(m.lists)
-	m.rows, m.trims, m.touched, m.schemaNew = nil, nil, nil, false
-	var err error
-	if m.counters, err = counter.Open(m.cfg.counters(), m.cfg.Store); err != nil {
-		return m.failed(fmt.Errorf("shard %d: counters: %w", m.cfg.ID, err))
-	}
+	m.rows, m.trims, m.touched, m.schemaNew, m.ownersNew = nil, nil, nil, false, false
 	if err := m.load(); err != nil {
 		return m.failed(fmt.Errorf("shard %d: %w", m.cfg.ID, err))
-	}
-	for i := range m.last {
-		m.last[i].Store(m.pos)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lianadb/liana/edgelist"
 	"github.com/lianadb/liana/kv"
+	"github.com/lianadb/liana/kv/counter"
 )
 
 // The machine's own rows in the store:
@@ -17,6 +18,7 @@ import (
 //	schema      JSON
 //	stream out  version [1] | epoch, trimmed [8 each]
 //	stream in   version [1] | epoch, cursor [8 each]
+//	owners      as owners.go draws it
 const (
 	metaVersion   = 1
 	streamVersion = 1
@@ -73,6 +75,11 @@ func (m *Machine) cutLocal(b kv.Batch) error {
 	}
 	if m.schemaNew {
 		if err := b.Set(appendLocal(nil, m.cfg.ID, localSchema), m.schema.encode()); err != nil {
+			return err
+		}
+	}
+	if m.ownersNew {
+		if err := b.Set(appendLocal(nil, m.cfg.ID, localOwners), m.owners.encode()); err != nil {
 			return err
 		}
 	}
@@ -139,6 +146,9 @@ func (m *Machine) load() error {
 	if err := m.loadSchema(); err != nil {
 		return fmt.Errorf("schema: %w", err)
 	}
+	if err := m.loadOwners(); err != nil {
+		return fmt.Errorf("owners: %w", err)
+	}
 	row, err := m.cfg.Store.Get(nil, appendLocal(nil, m.cfg.ID, localTotals))
 	if err != nil {
 		return fmt.Errorf("totals: %w", err)
@@ -165,6 +175,47 @@ func (m *Machine) loadSchema() error {
 	if m.schema, err = decodeSchema(text); err != nil {
 		return kv.Corruptionf("%w", err)
 	}
+	return nil
+}
+
+// loadOwners reads who owns slots, and all that depends on which are the shard's own.
+func (m *Machine) loadOwners() error {
+	o, err := readOwners(m.cfg.Store, m.cfg.ID)
+	if err == nil && o == nil && m.schema != nil {
+		o = foundingOwners(m.cfg.Founding)
+	}
+	if o == nil || err != nil {
+		return err
+	}
+	return m.setOwners(o)
+}
+
+// readOwners returns the owners in the state of a shard, nil where it has none.
+func readOwners(r kv.Reader, shard uint32) (owners, error) {
+	row, err := r.Get(nil, appendLocal(nil, shard, localOwners))
+	if errors.Is(err, kv.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return decodeOwners(row)
+}
+
+// setOwners puts owners into force. Where they change the shard's own slots, nothing
+// of the counters may be left to be cut.
+func (m *Machine) setOwners(o owners) error {
+	own := o.own(m.cfg.ID)
+	if own != nil && (m.own == nil || m.own.First != own.First || m.own.Last != own.Last) {
+		var err error
+		if m.counters, err = counter.Open(counterConfig(own), m.cfg.Store); err != nil {
+			return fmt.Errorf("counters: %w", err)
+		}
+		for s := own.First; m.own == nil && s <= own.Last; s++ {
+			m.last[s].Store(m.pos)
+		}
+	}
+	m.owners, m.own, m.ownersTold = o, own, false
 	return nil
 }
 

@@ -23,13 +23,11 @@ func newTestMachine(t testing.TB, id, n uint32) *Machine {
 func openTestMachine(t testing.TB, store kv.Store, id, n uint32) *Machine {
 	t.Helper()
 	m, err := openMachine(MachineConfig{
-		ID: id, First: Slot(id * NumSlots / n), Last: Slot((id+1)*NumSlots/n - 1),
-		Owner: func(s Slot) uint32 { return uint32(s) * n / NumSlots },
-		Store: store, Lists: edgelist.DefaultOptions(),
+		ID: id, Store: store, Lists: edgelist.DefaultOptions(),
 	}, newPageCache(1<<20))
 	must(t, err)
 	if m.schema == nil {
-		_, err = applyCommands(m, 0, encodeInit(77, DefaultSchema()))
+		_, err = applyCommands(m, 0, encodeInit(77, DefaultSchema(), int(n)))
 		must(t, err)
 		cutNow(t, m, 1)
 	}
@@ -154,7 +152,7 @@ func TestStateDependsOnTheLogAlone(t *testing.T) {
 // command comes up empty, and takes the init command then.
 func TestShardCutBeforeInitComesUp(t *testing.T) {
 	store := kv.NewMem(Merger())
-	cfg := MachineConfig{Last: NumSlots - 1, Owner: func(Slot) uint32 { return 0 }, Store: store, Lists: edgelist.DefaultOptions()}
+	cfg := MachineConfig{Store: store, Lists: edgelist.DefaultOptions()}
 	m, err := openMachine(cfg, newPageCache(1<<20))
 	must(t, err)
 	_, err = m.Apply(shard.Entry{Index: 1, Term: 1, Now: 5})
@@ -275,7 +273,7 @@ func TestRuleB7DeliveryWaitsForItsSchema(t *testing.T) {
 	}
 	s := *DefaultSchema()
 	s.Version = 2
-	m.mustApply(t, 2, encodeInit(77, &s))
+	m.mustApply(t, 2, encodeInit(77, &s, 1))
 	if r := m.mustApply(t, 3, d.encode())[0].(deliverResult); r.refused != "" || r.cursor != 5 {
 		t.Fatalf("%+v, want cursor 5", r)
 	}

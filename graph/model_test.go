@@ -243,7 +243,7 @@ func settleAll(t *testing.T, w *world) {
 	for range 2 { // deliveries give rise to others once
 		for from := range w.g.cfg.Shards {
 			for to := range w.g.cfg.Shards {
-				must(t, w.g.settle(ctx, uint8(from), uint8(to)))
+				must(t, w.g.settle(ctx, uint32(from), uint32(to)))
 			}
 		}
 	}

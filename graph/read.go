@@ -3,8 +3,10 @@ package graph
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/lianadb/liana/edgelist"
+	"github.com/lianadb/liana/kv/shard"
 )
 
 // reading holds the views that one read needs: one a shard, each at least as
@@ -13,7 +15,7 @@ type reading struct {
 	g      *Graph
 	level  ReadLevel
 	tokens []*token
-	views  [MaxShards]*view
+	views  []*view // one a shard
 	out    token
 }
 
@@ -38,50 +40,79 @@ func (g *Graph) newReading(ro ReadOptions, page string) (*reading, error) {
 
 func (r *reading) close() {
 	for _, v := range r.views {
-		if v != nil {
-			v.release()
-		}
+		v.release()
 	}
 }
 
 // at returns a view of the shard of slot that is fresh enough for it. Slots of one
 // shard share a view; it is taken anew only where a later slot needs more.
 func (r *reading) at(ctx context.Context, slot Slot) (*view, error) {
-	i := r.g.owner[slot]
-	mb, err := r.g.member(i)
+	for {
+		id := r.g.shardOf(slot)
+		v, err := r.of(ctx, id, slot)
+		if err != nil {
+			return nil, err
+		}
+		if v.own.owns(slot) {
+			r.out.see(slot, r.g.lastChange(id, slot))
+			return v, nil
+		}
+		// The shard has learnt that it is another's (RULES F1).
+		r.g.learn(v.owners)
+		if r.g.shardOf(slot) == id {
+			return nil, v.disowned(slot, r.g.moved(id, fmt.Errorf("shard %d: slot %d: %w", id, slot, shard.ErrNotLeader)))
+		}
+	}
+}
+
+// of returns a view of shard id that is fresh enough for slot.
+func (r *reading) of(ctx context.Context, id uint32, slot Slot) (*view, error) {
+	mb, err := r.g.member(id)
 	if err != nil {
 		return nil, err
 	}
-	v := r.views[i]
+	v := r.view(id)
 	if v == nil && r.level == Linearizable {
 		if err := mb.confirm(ctx); err != nil {
-			return nil, r.g.moved(i, err)
+			return nil, r.g.moved(id, err)
 		}
 	}
 	fresh, others := r.needs(mb, slot)
 	if others && r.level != Linearizable {
 		if err := mb.confirm(ctx); err != nil {
-			return nil, r.g.moved(i, err)
+			return nil, r.g.moved(id, err)
 		}
-		r.drop(i)
+		r.drop(id)
 		v = nil
 	}
 	if v == nil || v.position < fresh.pos {
-		r.drop(i)
+		r.drop(id)
 		if v, err = mb.machine.acquireAt(ctx, r.g.cfg.FreshWait, fresh); err != nil {
 			return nil, err
 		}
-		r.views[i] = v
+		r.views = append(r.views, v)
 	}
-	r.out.see(slot, r.g.lastChange(slot))
 	return v, nil
 }
 
-func (r *reading) drop(i uint8) {
-	if r.views[i] != nil {
-		r.views[i].release()
-		r.views[i] = nil
+// view returns the view of a shard that was taken, or nil.
+func (r *reading) view(id uint32) *view {
+	for _, v := range r.views {
+		if v.m.cfg.ID == id {
+			return v
+		}
 	}
+	return nil
+}
+
+func (r *reading) drop(id uint32) {
+	r.views = slices.DeleteFunc(r.views, func(v *view) bool {
+		if v.m.cfg.ID == id {
+			v.release()
+			return true
+		}
+		return false
+	})
 }
 
 func (mb *member) confirm(ctx context.Context) error {
@@ -110,12 +141,11 @@ func (r *reading) needs(mb *member, slot Slot) (f freshness, others bool) {
 			if p.dst != slot {
 				continue
 			}
-			from := uint32(r.g.owner[p.src])
-			if from == mb.machine.cfg.ID {
+			if p.src == mb.machine.cfg.ID {
 				f.pos = max(f.pos, p.pos)
 				continue
 			}
-			f.incoming = append(f.incoming, streamPosition{from, p.pos})
+			f.incoming = append(f.incoming, streamPosition{p.src, p.pos})
 		}
 	}
 	return f, others
@@ -132,7 +162,12 @@ func (r *reading) list(ctx context.Context, l ListKey) (*edgelist.List, error) {
 
 // faultOf is Machine.faultOf of the shard that was read.
 func (r *reading) faultOf(err error, l ListKey) error {
-	return r.views[r.g.owner[SlotOf(l.Vertex)]].m.faultOf(err, l)
+	for _, v := range r.views {
+		if v.own.owns(SlotOf(l.Vertex)) {
+			return v.m.faultOf(err, l)
+		}
+	}
+	return err
 }
 
 // HasEdges tells for each destination whether its edge exists. srcs holds one

@@ -42,9 +42,16 @@ type Service interface {
 type MovedError struct {
 	Shard  uint32
 	Leader string // node id
+	// Claims say who owns slots that were asked for and that the shard does not own
+	// (any more). Their generations stand for the version of the map (RULES F1).
+	Claims []Claim
 }
 
 func (e *MovedError) Error() string {
+	if len(e.Claims) > 0 {
+		c := e.Claims[0]
+		return fmt.Sprintf("shard %d does not own the slot: slots %d to %d are of shard %d (generation %d)", e.Shard, c.First, c.Last, c.Shard, c.Gen)
+	}
 	if e.Leader == "" {
 		return fmt.Sprintf("shard %d has no leader now", e.Shard)
 	}
@@ -116,8 +123,8 @@ func purposeOf(ro ReadOptions) purpose {
 // alone reports whether this node leads all shards: then nothing is routed.
 func (r *Router) alone() bool {
 	g := r.cfg.Local
-	for i := range g.cfg.Shards {
-		if !g.leads(uint8(i)) {
+	for _, c := range *g.owners.Load() {
+		if !g.leads(c.Shard) {
 			return false
 		}
 	}
@@ -126,7 +133,7 @@ func (r *Router) alone() bool {
 
 // choose returns the node to ask for a shard. Only the first attempt of a read may
 // be answered by a replica that follows.
-func (r *Router) choose(id uint8, attempt int, p purpose) string {
+func (r *Router) choose(id uint32, attempt int, p purpose) string {
 	g := r.cfg.Local
 	if g.leads(id) || attempt == 0 && p == toReadHere && g.follows(id, r.cfg.StaleReads) {
 		return r.cfg.Self
@@ -137,7 +144,7 @@ func (r *Router) choose(id uint8, attempt int, p purpose) string {
 	if l := g.leaderOf(id); l != "" && l != r.cfg.Self {
 		return l
 	}
-	nodes := r.cfg.Replicas(uint32(id))
+	nodes := r.cfg.Replicas(id)
 	if len(nodes) == 0 {
 		return r.cfg.Self
 	}
@@ -152,10 +159,11 @@ func (r *Router) service(node string) (Service, error) {
 }
 
 // learn takes what the answer of a node says about the leader of a shard.
-func (r *Router) learn(id uint8, node string, err error) {
+func (r *Router) learn(id uint32, node string, err error) {
+	r.heed(err)
 	var moved *MovedError
 	switch {
-	case errors.As(err, &moved) && moved.Shard == uint32(id) && moved.Leader != "" && moved.Leader != node:
+	case errors.As(err, &moved) && moved.Shard == id && moved.Leader != "" && moved.Leader != node:
 		r.leaders[id].Store(&moved.Leader)
 	case err != nil:
 		r.leaders[id].Store(nil)
@@ -163,6 +171,14 @@ func (r *Router) learn(id uint8, node string, err error) {
 		if old := r.leaders[id].Load(); old == nil || *old != node {
 			r.leaders[id].Store(&node)
 		}
+	}
+}
+
+// heed takes what an error says about the owners of slots.
+func (r *Router) heed(err error) {
+	var moved *MovedError
+	if errors.As(err, &moved) && len(moved.Claims) > 0 {
+		_ = r.cfg.Local.Learn(moved.Claims) // of another version of the program, at worst
 	}
 }
 
@@ -220,8 +236,9 @@ func attemptOf(ctx context.Context, p purpose, call func(context.Context) error)
 
 // one makes a call that concerns one shard.
 func (r *Router) one(ctx context.Context, slot Slot, p purpose, call func(context.Context, Service) error) error {
-	id, begun := r.cfg.Local.owner[slot], time.Now()
+	begun := time.Now()
 	for attempt := 0; ; attempt++ {
+		id := r.cfg.Local.shardOf(slot)
 		node := r.choose(id, attempt, p)
 		s, err := r.service(node)
 		if err == nil {
@@ -244,7 +261,7 @@ func (r *Router) one(ctx context.Context, slot Slot, p purpose, call func(contex
 type share struct {
 	node   string
 	pick   []int // indexes of the items
-	shards []uint8
+	shards []uint32
 	token  string
 	retry  []int // items to be asked for anew
 	err    error
@@ -254,7 +271,7 @@ type share struct {
 // the items of pick, and returns those that are to be asked for again. A call that
 // fails as a whole where nothing was changed is made again as well. left are the items
 // that found no leader in time, err says why; without left, an error ends the batch.
-func (r *Router) batch(ctx context.Context, n int, p purpose, shardOf func(i int) uint8,
+func (r *Router) batch(ctx context.Context, n int, p purpose, shardOf func(i int) uint32,
 	call func(ctx context.Context, s Service, pick []int) (token string, retry []int, err error),
 ) (token string, left []int, err error) {
 	left = make([]int, n)
@@ -298,9 +315,9 @@ func (r *Router) batch(ctx context.Context, n int, p purpose, shardOf func(i int
 }
 
 // divide gives each item to a node.
-func (r *Router) divide(items []int, attempt int, p purpose, shardOf func(i int) uint8) []share {
+func (r *Router) divide(items []int, attempt int, p purpose, shardOf func(i int) uint32) []share {
 	var shares []share
-	var of [MaxShards]int // 1 + index of the share of a shard
+	of := map[uint32]int{} // 1 + index of the share of a shard
 	for _, i := range items {
 		id := shardOf(i)
 		if of[id] == 0 {

@@ -16,9 +16,9 @@ func (r *Router) Mutate(ctx context.Context, ms []Mutation, wait Wait) ([]Mutati
 		return nil, "", err
 	}
 	results := make([]MutationResult, len(ms))
-	shardOf := func(i int) uint8 {
+	shardOf := func(i int) uint32 {
 		def, _ := s.EdgeTypeByID(ms[i].Type)
-		return g.owner[SlotOf(def.fact(ms[i].Src).Vertex)]
+		return g.shardOf(SlotOf(def.fact(ms[i].Src).Vertex))
 	}
 	token, left, err := r.batch(ctx, len(ms), toWrite, shardOf, func(ctx context.Context, svc Service, pick []int) (string, []int, error) {
 		res, token, err := svc.Mutate(ctx, pickOf(ms, pick), wait)
@@ -83,12 +83,12 @@ func (r *Router) HasEdges(ctx context.Context, ro ReadOptions, t EdgeType, srcs,
 		}
 		return srcs[i]
 	}
-	shardOf := func(i int) uint8 {
+	shardOf := func(i int) uint32 {
 		id := src(i)
 		if def.Symmetric {
 			id = min(id, dsts[i])
 		}
-		return g.owner[SlotOf(def.fact(id).Vertex)]
+		return g.shardOf(SlotOf(def.fact(id).Vertex))
 	}
 	token, _, err := r.batch(ctx, len(dsts), purposeOf(ro), shardOf, func(ctx context.Context, svc Service, pick []int) (string, []int, error) {
 		from := make([]uint64, len(pick))
@@ -139,7 +139,7 @@ func (r *Router) CountEdges(ctx context.Context, ro ReadOptions, lists []ListKey
 			return "", err
 		}
 	}
-	shardOf := func(i int) uint8 { return g.owner[SlotOf(resolved[i].Vertex)] }
+	shardOf := func(i int) uint32 { return g.shardOf(SlotOf(resolved[i].Vertex)) }
 	token, _, err := r.batch(ctx, len(lists), purposeOf(ro), shardOf, func(ctx context.Context, svc Service, pick []int) (string, []int, error) {
 		found := make([]uint64, len(pick))
 		token, err := svc.CountEdges(ctx, ro, pickOf(lists, pick), w, found)
@@ -178,7 +178,7 @@ func (r *Router) IncrBy(ctx context.Context, ins []Increment, requestID string) 
 		return again(err, toWrite) || requestID != "" && unknown(err)
 	}
 	results := make([]IncrResult, len(ins))
-	shardOf := func(i int) uint8 { return g.owner[ins[i].Counter.Slot()] }
+	shardOf := func(i int) uint32 { return g.shardOf(ins[i].Counter.Slot()) }
 	token, left, err := r.batch(ctx, len(ins), toWrite, shardOf, func(ctx context.Context, svc Service, pick []int) (string, []int, error) {
 		ordinals := make([]uint32, len(pick))
 		for j, i := range pick {
@@ -224,7 +224,7 @@ func (r *Router) GetCounters(ctx context.Context, ro ReadOptions, refs []Counter
 		}
 	}
 	out := make([]CounterValue, len(refs))
-	shardOf := func(i int) uint8 { return g.owner[refs[i].Slot()] }
+	shardOf := func(i int) uint32 { return g.shardOf(refs[i].Slot()) }
 	token, _, err := r.batch(ctx, len(refs), purposeOf(ro), shardOf, func(ctx context.Context, svc Service, pick []int) (string, []int, error) {
 		found, token, err := svc.GetCounters(ctx, ro, pickOf(refs, pick))
 		if err != nil {

@@ -223,7 +223,7 @@ func TestACallWithoutALeaderEnds(t *testing.T) {
 // sourceOf returns a user whose edges a node leads.
 func sourceOf(tn *town, node int) uint64 {
 	for id := uint64(1); ; id++ {
-		if int(tn.nodes[0].g.owner[SlotOf(Vertex{1, id})])%2 == node {
+		if int(tn.nodes[0].g.shardOf(SlotOf(Vertex{1, id})))%2 == node {
 			return id
 		}
 	}

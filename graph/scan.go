@@ -21,8 +21,7 @@ type storedRow struct {
 
 // scan calls do for each list and counter row of the view's shard, in key order.
 func (v *view) scan(ctx context.Context, do func(*storedRow) error) error {
-	lower, upper := slotSpan(v.m.cfg.First, v.m.cfg.Last)
-	it, err := v.snap.NewIter(kv.Span{Lower: lower, Upper: upper})
+	it, err := v.snap.NewIter(dataSpan(v.own))
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 // still to come (CACHE.md T1 to T4). Its text is
 //
 //	base64url( version [1] flags [1] timeline [8] | n | n × (slot, position)
-//	           | n | n × (source slot, position, destination slot) | CRC-32C [4] )
+//	           | n | n × (source shard, position, destination slot) | CRC-32C [4] )
 type token struct {
 	timeline uint64
 	others   bool // more slots than fit: reads elsewhere must be linearizable
@@ -25,16 +25,18 @@ type slotPosition struct {
 	pos  uint64
 }
 
-// pendingInverse: the list of a vertex in slot dst lacks what the shard of slot
-// src sent at pos until its cursor for that shard has reached pos.
+// pendingInverse: the list of a vertex in slot dst lacks what shard src sent at pos
+// until the cursor of its shard for that one has reached pos. It names the shard, not
+// the slot: whoever owns dst later has inherited that cursor, while the slot of the
+// source may have gone to a shard that counts on another stream.
 type pendingInverse struct {
-	src Slot
+	src uint32
 	pos uint64
 	dst Slot
 }
 
 const (
-	tokenVersion = 1
+	tokenVersion = 2
 	tokenOthers  = 1
 )
 
@@ -154,7 +156,7 @@ func parseToken(text string) (*token, error) {
 		t.seen = append(t.seen, slotPosition{d.slot(), d.uvarint()})
 	}
 	for n := d.count(); n > 0 && d.err == nil; n-- {
-		t.pending = append(t.pending, pendingInverse{d.slot(), d.uvarint(), d.slot()})
+		t.pending = append(t.pending, pendingInverse{d.uint32(), d.uvarint(), d.slot()})
 	}
 	if d.done() != nil || len(t.seen) > maxTokenSlots || len(t.pending) > maxTokenSlots {
 		return nil, bad("malformed")

@@ -12,7 +12,7 @@ import (
 // across returns a user and a note that lie in different shards of w.
 func across(w *world) (user, note uint64) {
 	user, note = 1, 1
-	for w.g.owner[SlotOf(Vertex{1, user})] == w.g.owner[SlotOf(Vertex{2, note})] {
+	for w.g.shardOf(SlotOf(Vertex{1, user})) == w.g.shardOf(SlotOf(Vertex{2, note})) {
 		note++
 	}
 	return user, note
@@ -77,8 +77,8 @@ func TestTokenOfUnchangedIsReached(t *testing.T) {
 	tok, err := parseToken(text)
 	must(t, err)
 	slot := SlotOf(Vertex{1, user})
-	if p := tok.position(slot); p == 0 || p > w.g.lastChange(slot) {
-		t.Errorf("position %d of slot %d, its last change is %d", p, slot, w.g.lastChange(slot))
+	if p := tok.position(slot); p == 0 || p > w.g.lastOf(slot) {
+		t.Errorf("position %d of slot %d, its last change is %d", p, slot, w.g.lastOf(slot))
 	}
 }
 

@@ -26,6 +26,9 @@ type view struct {
 	// before nextForget (dedupe clock).
 	nextExpiry, nextForget int64
 
+	owners owners
+	own    *Claim // the shard's own slots; nil: none
+
 	schema   *Schema
 	timeline uint64
 	refs     atomic.Int64 // the machine's own one included

@@ -44,16 +44,16 @@ type write struct {
 	ms      []Mutation
 	wait    Wait
 	results []MutationResult
-	from    []uint8 // shard of each mutation's fact
-	to      []uint8 // shard of its inverse
+	from    []uint32 // shard of each mutation's fact
+	to      []uint32 // shard of its inverse; as the source shard said, once it has
 	parts   []part
 	// waits[from][to] is the position that the inverses have to reach.
-	waits map[[2]uint8]uint64
+	waits map[[2]uint32]uint64
 }
 
 // part is one mutate command: some mutations of one source shard, in order.
 type part struct {
-	shard uint8
+	shard uint32
 	pick  []int
 	p     *shard.Proposal
 	err   error
@@ -62,14 +62,14 @@ type part struct {
 func newWrite(g *Graph, s *Schema, ms []Mutation, wait Wait) *write {
 	w := &write{
 		g: g, schema: s, ms: ms, wait: wait,
-		results: make([]MutationResult, len(ms)), from: make([]uint8, len(ms)), to: make([]uint8, len(ms)),
+		results: make([]MutationResult, len(ms)), from: make([]uint32, len(ms)), to: make([]uint32, len(ms)),
 	}
-	open := [MaxShards]int{} // 1 + index of the part that takes more
-	size := [MaxShards]int{}
+	open := map[uint32]int{} // 1 + index of the part that takes more
+	size := map[uint32]int{}
 	for i := range ms {
 		def, _ := s.EdgeTypeByID(ms[i].Type)
-		from := g.owner[SlotOf(def.fact(ms[i].Src).Vertex)]
-		w.from[i], w.to[i] = from, g.owner[SlotOf(def.inverse(ms[i].Dst).Vertex)]
+		from := g.shardOf(SlotOf(def.fact(ms[i].Src).Vertex))
+		w.from[i], w.to[i] = from, g.shardOf(SlotOf(def.inverse(ms[i].Dst).Vertex))
 		if open[from] == 0 || size[from] > commandBytes {
 			w.parts = append(w.parts, part{shard: from})
 			open[from], size[from] = len(w.parts), 0
@@ -89,13 +89,13 @@ func (g *Graph) admit(w *write) error {
 			return err
 		}
 	}
-	var asked [MaxShards][MaxShards]bool
+	asked := map[[2]uint32]bool{}
 	for i := range w.ms {
 		from, to := w.from[i], w.to[i]
-		if from == to || asked[from][to] {
+		if from == to || asked[[2]uint32{from, to}] {
 			continue
 		}
-		asked[from][to] = true
+		asked[[2]uint32{from, to}] = true
 		snd := g.sender(from, to)
 		if snd == nil {
 			continue
@@ -147,14 +147,17 @@ func (w *write) answered(p *part, res *mutateResult) {
 		out := res.outcomes[j]
 		w.results[m] = MutationResult{Outcome: out, Changed: out == Changed}
 		if out == Failed {
-			w.results[m].Err = fmt.Errorf("shard %d does not know the edge type or does not own the vertex: %w", p.shard, shard.ErrNotLeader)
+			def, _ := w.schema.EdgeTypeByID(w.ms[m].Type)
+			w.results[m].Err = w.g.disowned(p.shard, SlotOf(def.fact(w.ms[m].Src).Vertex))
+			continue
 		}
+		w.to[m] = res.to[j]
 	}
 	for _, s := range res.waits {
 		if w.waits == nil {
-			w.waits = make(map[[2]uint8]uint64, len(res.waits))
+			w.waits = make(map[[2]uint32]uint64, len(res.waits))
 		}
-		k := [2]uint8{p.shard, uint8(s.to)}
+		k := [2]uint32{p.shard, s.to}
 		w.waits[k] = max(w.waits[k], s.pos)
 	}
 }
@@ -196,11 +199,11 @@ func (w *write) token() string {
 		def, _ := w.schema.EdgeTypeByID(w.ms[i].Type)
 		src := SlotOf(def.fact(w.ms[i].Src).Vertex)
 		dst := SlotOf(def.inverse(w.ms[i].Dst).Vertex)
-		t.see(src, w.g.lastChange(src))
+		t.see(src, w.g.lastChange(w.from[i], src))
 		if w.from[i] == w.to[i] || w.wait == WaitBoth && r.Outcome != InversePending && w.g.leads(w.to[i]) {
-			t.see(dst, w.g.lastChange(dst))
-		} else if pos := w.waits[[2]uint8{w.from[i], w.to[i]}]; pos > 0 {
-			t.await(pendingInverse{src: src, pos: pos, dst: dst})
+			t.see(dst, w.g.lastChange(w.to[i], dst))
+		} else if pos := w.waits[[2]uint32{w.from[i], w.to[i]}]; pos > 0 {
+			t.await(pendingInverse{src: w.from[i], pos: pos, dst: dst})
 		}
 	}
 	return t.encode()
@@ -208,7 +211,7 @@ func (w *write) token() string {
 
 // sender returns the outgoing end of a stream, nil where nothing was sent on it or
 // this node does not lead the sending shard.
-func (g *Graph) sender(from, to uint8) *sender {
+func (g *Graph) sender(from, to uint32) *sender {
 	mb := g.members[from].Load()
 	if mb == nil {
 		return nil
@@ -218,16 +221,41 @@ func (g *Graph) sender(from, to uint8) *sender {
 
 // leads reports whether this node leads a shard, so that it shows all that was
 // acknowledged.
-func (g *Graph) leads(id uint8) bool {
+func (g *Graph) leads(id uint32) bool {
 	mb := g.members[id].Load()
 	return mb != nil && mb.machine.leads.Load()
 }
 
-// lastChange is the position of the last change of a slot that is visible here.
-func (g *Graph) lastChange(s Slot) uint64 {
-	mb := g.members[g.owner[s]].Load()
+// disowned says why a shard refused what concerns a slot: it does not own the slot (any
+// more), or its schema is behind.
+func (g *Graph) disowned(id uint32, s Slot) error {
+	err := fmt.Errorf("shard %d refused a command for slot %d: %w", id, s, shard.ErrNotLeader)
+	mb := g.members[id].Load()
+	if mb == nil {
+		return err
+	}
+	v, closed := mb.machine.acquire()
+	if closed != nil {
+		return err
+	}
+	defer v.release()
+	return v.disowned(s, err)
+}
+
+// disowned adds to err who owns a slot, where that is not the view's shard.
+func (v *view) disowned(s Slot, err error) error {
+	if v.owners == nil || v.own.owns(s) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", &MovedError{Shard: v.m.cfg.ID, Claims: []Claim{*v.owners.of(s)}}, err)
+}
+
+// lastChange is the position of the last change of a slot by a shard that is visible
+// here.
+func (g *Graph) lastChange(id uint32, s Slot) uint64 {
+	mb := g.members[id].Load()
 	if mb == nil {
 		return 0
 	}
-	return mb.machine.last[s-mb.first].Load()
+	return mb.machine.last[s].Load()
 }

@@ -77,9 +77,20 @@ func encodeError(err error) *peerv1.Error {
 	}
 	var moved *graph.MovedError
 	if errors.As(err, &moved) {
-		out.Shard, out.Leader = moved.Shard, moved.Leader
+		out.Shard, out.Leader, out.Claims = moved.Shard, moved.Leader, each(moved.Claims, wireClaim)
 	}
 	return out
+}
+
+func wireClaim(c graph.Claim) *peerv1.Claim {
+	return &peerv1.Claim{First: uint32(c.First), Last: uint32(c.Last), Shard: c.Shard, Generation: c.Gen}
+}
+
+func claim(c *peerv1.Claim) graph.Claim {
+	return graph.Claim{
+		First: graph.Slot(min(c.GetFirst(), graph.NumSlots)), Last: graph.Slot(min(c.GetLast(), graph.NumSlots)),
+		Shard: c.GetShard(), Gen: c.GetGeneration(),
+	}
 }
 
 // farError is an error of another node. It has the meaning that is has here.
@@ -98,7 +109,7 @@ func decodeError(node string, e *peerv1.Error) error {
 	case e.Kind == kindInvalid:
 		return &graph.InvalidError{Field: e.Field, Limit: e.Limit, Msg: e.Message}
 	case e.Kind == kindMoved:
-		return &graph.MovedError{Shard: e.Shard, Leader: e.Leader}
+		return &graph.MovedError{Shard: e.Shard, Leader: e.Leader, Claims: each(e.Claims, claim)}
 	}
 	for _, k := range kinds() {
 		if k.number == e.Kind {

@@ -31,8 +31,10 @@ type Error struct {
 	Shard  uint32 `protobuf:"varint,3,opt,name=shard,proto3" json:"shard,omitempty"`
 	Leader string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
 	// Of a mistake in a request.
-	Field         string `protobuf:"bytes,5,opt,name=field,proto3" json:"field,omitempty"`
-	Limit         string `protobuf:"bytes,6,opt,name=limit,proto3" json:"limit,omitempty"`
+	Field string `protobuf:"bytes,5,opt,name=field,proto3" json:"field,omitempty"`
+	Limit string `protobuf:"bytes,6,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Of a call for slots that the shard does not own: who does.
+	Claims        []*Claim `protobuf:"bytes,7,rep,name=claims,proto3" json:"claims,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -109,6 +111,83 @@ func (x *Error) GetLimit() string {
 	return ""
 }
 
+func (x *Error) GetClaims() []*Claim {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
+}
+
+// Claim says that a shard owns a range of slots, both ends included. Of two claims to
+// a slot the one of the higher generation is the newer.
+type Claim struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         uint32                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Last          uint32                 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	Shard         uint32                 `protobuf:"varint,3,opt,name=shard,proto3" json:"shard,omitempty"`
+	Generation    uint32                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Claim) Reset() {
+	*x = Claim{}
+	mi := &file_peer_v1_calls_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Claim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Claim) ProtoMessage() {}
+
+func (x *Claim) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Claim.ProtoReflect.Descriptor instead.
+func (*Claim) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Claim) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Claim) GetLast() uint32 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+func (x *Claim) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *Claim) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 type ReadOptions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Level         uint32                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
@@ -119,7 +198,7 @@ type ReadOptions struct {
 
 func (x *ReadOptions) Reset() {
 	*x = ReadOptions{}
-	mi := &file_peer_v1_calls_proto_msgTypes[1]
+	mi := &file_peer_v1_calls_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -131,7 +210,7 @@ func (x *ReadOptions) String() string {
 func (*ReadOptions) ProtoMessage() {}
 
 func (x *ReadOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[1]
+	mi := &file_peer_v1_calls_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -144,7 +223,7 @@ func (x *ReadOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOptions.ProtoReflect.Descriptor instead.
 func (*ReadOptions) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{1}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ReadOptions) GetLevel() uint32 {
@@ -175,7 +254,7 @@ type Mutation struct {
 
 func (x *Mutation) Reset() {
 	*x = Mutation{}
-	mi := &file_peer_v1_calls_proto_msgTypes[2]
+	mi := &file_peer_v1_calls_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -187,7 +266,7 @@ func (x *Mutation) String() string {
 func (*Mutation) ProtoMessage() {}
 
 func (x *Mutation) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[2]
+	mi := &file_peer_v1_calls_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -200,7 +279,7 @@ func (x *Mutation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mutation.ProtoReflect.Descriptor instead.
 func (*Mutation) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{2}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Mutation) GetOp() uint32 {
@@ -255,7 +334,7 @@ type MutateRequest struct {
 
 func (x *MutateRequest) Reset() {
 	*x = MutateRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[3]
+	mi := &file_peer_v1_calls_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -267,7 +346,7 @@ func (x *MutateRequest) String() string {
 func (*MutateRequest) ProtoMessage() {}
 
 func (x *MutateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[3]
+	mi := &file_peer_v1_calls_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -280,7 +359,7 @@ func (x *MutateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MutateRequest.ProtoReflect.Descriptor instead.
 func (*MutateRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{3}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *MutateRequest) GetMutations() []*Mutation {
@@ -307,7 +386,7 @@ type MutateResponse struct {
 
 func (x *MutateResponse) Reset() {
 	*x = MutateResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[4]
+	mi := &file_peer_v1_calls_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -319,7 +398,7 @@ func (x *MutateResponse) String() string {
 func (*MutateResponse) ProtoMessage() {}
 
 func (x *MutateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[4]
+	mi := &file_peer_v1_calls_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -332,7 +411,7 @@ func (x *MutateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MutateResponse.ProtoReflect.Descriptor instead.
 func (*MutateResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{4}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *MutateResponse) GetResults() []*MutationResult {
@@ -360,7 +439,7 @@ type MutationResult struct {
 
 func (x *MutationResult) Reset() {
 	*x = MutationResult{}
-	mi := &file_peer_v1_calls_proto_msgTypes[5]
+	mi := &file_peer_v1_calls_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -372,7 +451,7 @@ func (x *MutationResult) String() string {
 func (*MutationResult) ProtoMessage() {}
 
 func (x *MutationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[5]
+	mi := &file_peer_v1_calls_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -385,7 +464,7 @@ func (x *MutationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MutationResult.ProtoReflect.Descriptor instead.
 func (*MutationResult) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{5}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MutationResult) GetOutcome() uint32 {
@@ -422,7 +501,7 @@ type HasEdgesRequest struct {
 
 func (x *HasEdgesRequest) Reset() {
 	*x = HasEdgesRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[6]
+	mi := &file_peer_v1_calls_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -434,7 +513,7 @@ func (x *HasEdgesRequest) String() string {
 func (*HasEdgesRequest) ProtoMessage() {}
 
 func (x *HasEdgesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[6]
+	mi := &file_peer_v1_calls_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -447,7 +526,7 @@ func (x *HasEdgesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HasEdgesRequest.ProtoReflect.Descriptor instead.
 func (*HasEdgesRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{6}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HasEdgesRequest) GetOptions() *ReadOptions {
@@ -488,7 +567,7 @@ type HasEdgesResponse struct {
 
 func (x *HasEdgesResponse) Reset() {
 	*x = HasEdgesResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[7]
+	mi := &file_peer_v1_calls_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -500,7 +579,7 @@ func (x *HasEdgesResponse) String() string {
 func (*HasEdgesResponse) ProtoMessage() {}
 
 func (x *HasEdgesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[7]
+	mi := &file_peer_v1_calls_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -513,7 +592,7 @@ func (x *HasEdgesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HasEdgesResponse.ProtoReflect.Descriptor instead.
 func (*HasEdgesResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{7}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HasEdgesResponse) GetExists() []bool {
@@ -541,7 +620,7 @@ type Edge struct {
 
 func (x *Edge) Reset() {
 	*x = Edge{}
-	mi := &file_peer_v1_calls_proto_msgTypes[8]
+	mi := &file_peer_v1_calls_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +632,7 @@ func (x *Edge) String() string {
 func (*Edge) ProtoMessage() {}
 
 func (x *Edge) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[8]
+	mi := &file_peer_v1_calls_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +645,7 @@ func (x *Edge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edge.ProtoReflect.Descriptor instead.
 func (*Edge) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{8}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Edge) GetPeer() uint64 {
@@ -602,7 +681,7 @@ type GetEdgeRequest struct {
 
 func (x *GetEdgeRequest) Reset() {
 	*x = GetEdgeRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[9]
+	mi := &file_peer_v1_calls_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +693,7 @@ func (x *GetEdgeRequest) String() string {
 func (*GetEdgeRequest) ProtoMessage() {}
 
 func (x *GetEdgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[9]
+	mi := &file_peer_v1_calls_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +706,7 @@ func (x *GetEdgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEdgeRequest.ProtoReflect.Descriptor instead.
 func (*GetEdgeRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{9}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetEdgeRequest) GetOptions() *ReadOptions {
@@ -668,7 +747,7 @@ type GetEdgeResponse struct {
 
 func (x *GetEdgeResponse) Reset() {
 	*x = GetEdgeResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[10]
+	mi := &file_peer_v1_calls_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -680,7 +759,7 @@ func (x *GetEdgeResponse) String() string {
 func (*GetEdgeResponse) ProtoMessage() {}
 
 func (x *GetEdgeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[10]
+	mi := &file_peer_v1_calls_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -693,7 +772,7 @@ func (x *GetEdgeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEdgeResponse.ProtoReflect.Descriptor instead.
 func (*GetEdgeResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{10}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetEdgeResponse) GetEdge() *Edge {
@@ -722,7 +801,7 @@ type List struct {
 
 func (x *List) Reset() {
 	*x = List{}
-	mi := &file_peer_v1_calls_proto_msgTypes[11]
+	mi := &file_peer_v1_calls_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -734,7 +813,7 @@ func (x *List) String() string {
 func (*List) ProtoMessage() {}
 
 func (x *List) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[11]
+	mi := &file_peer_v1_calls_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -747,7 +826,7 @@ func (x *List) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use List.ProtoReflect.Descriptor instead.
 func (*List) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{11}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *List) GetVertexType() uint32 {
@@ -788,7 +867,7 @@ type Window struct {
 
 func (x *Window) Reset() {
 	*x = Window{}
-	mi := &file_peer_v1_calls_proto_msgTypes[12]
+	mi := &file_peer_v1_calls_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +879,7 @@ func (x *Window) String() string {
 func (*Window) ProtoMessage() {}
 
 func (x *Window) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[12]
+	mi := &file_peer_v1_calls_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +892,7 @@ func (x *Window) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Window.ProtoReflect.Descriptor instead.
 func (*Window) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{12}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Window) GetSince() int64 {
@@ -841,7 +920,7 @@ type CountEdgesRequest struct {
 
 func (x *CountEdgesRequest) Reset() {
 	*x = CountEdgesRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[13]
+	mi := &file_peer_v1_calls_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +932,7 @@ func (x *CountEdgesRequest) String() string {
 func (*CountEdgesRequest) ProtoMessage() {}
 
 func (x *CountEdgesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[13]
+	mi := &file_peer_v1_calls_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +945,7 @@ func (x *CountEdgesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountEdgesRequest.ProtoReflect.Descriptor instead.
 func (*CountEdgesRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{13}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CountEdgesRequest) GetOptions() *ReadOptions {
@@ -900,7 +979,7 @@ type CountEdgesResponse struct {
 
 func (x *CountEdgesResponse) Reset() {
 	*x = CountEdgesResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[14]
+	mi := &file_peer_v1_calls_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +991,7 @@ func (x *CountEdgesResponse) String() string {
 func (*CountEdgesResponse) ProtoMessage() {}
 
 func (x *CountEdgesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[14]
+	mi := &file_peer_v1_calls_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1004,7 @@ func (x *CountEdgesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountEdgesResponse.ProtoReflect.Descriptor instead.
 func (*CountEdgesResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{14}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CountEdgesResponse) GetCounts() []uint64 {
@@ -957,7 +1036,7 @@ type ListEdgesRequest struct {
 
 func (x *ListEdgesRequest) Reset() {
 	*x = ListEdgesRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[15]
+	mi := &file_peer_v1_calls_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1048,7 @@ func (x *ListEdgesRequest) String() string {
 func (*ListEdgesRequest) ProtoMessage() {}
 
 func (x *ListEdgesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[15]
+	mi := &file_peer_v1_calls_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1061,7 @@ func (x *ListEdgesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEdgesRequest.ProtoReflect.Descriptor instead.
 func (*ListEdgesRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{15}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListEdgesRequest) GetOptions() *ReadOptions {
@@ -1045,7 +1124,7 @@ type ListEdgesResponse struct {
 
 func (x *ListEdgesResponse) Reset() {
 	*x = ListEdgesResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[16]
+	mi := &file_peer_v1_calls_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1136,7 @@ func (x *ListEdgesResponse) String() string {
 func (*ListEdgesResponse) ProtoMessage() {}
 
 func (x *ListEdgesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[16]
+	mi := &file_peer_v1_calls_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1149,7 @@ func (x *ListEdgesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEdgesResponse.ProtoReflect.Descriptor instead.
 func (*ListEdgesResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{16}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListEdgesResponse) GetEdges() []*Edge {
@@ -1107,7 +1186,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_peer_v1_calls_proto_msgTypes[17]
+	mi := &file_peer_v1_calls_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1198,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[17]
+	mi := &file_peer_v1_calls_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1211,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{17}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Counter) GetVertexType() uint32 {
@@ -1178,7 +1257,7 @@ type Increment struct {
 
 func (x *Increment) Reset() {
 	*x = Increment{}
-	mi := &file_peer_v1_calls_proto_msgTypes[18]
+	mi := &file_peer_v1_calls_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1269,7 @@ func (x *Increment) String() string {
 func (*Increment) ProtoMessage() {}
 
 func (x *Increment) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[18]
+	mi := &file_peer_v1_calls_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1282,7 @@ func (x *Increment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increment.ProtoReflect.Descriptor instead.
 func (*Increment) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{18}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Increment) GetCounter() *Counter {
@@ -1258,7 +1337,7 @@ type IncrementRequest struct {
 
 func (x *IncrementRequest) Reset() {
 	*x = IncrementRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[19]
+	mi := &file_peer_v1_calls_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1349,7 @@ func (x *IncrementRequest) String() string {
 func (*IncrementRequest) ProtoMessage() {}
 
 func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[19]
+	mi := &file_peer_v1_calls_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1362,7 @@ func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementRequest.ProtoReflect.Descriptor instead.
 func (*IncrementRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{19}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *IncrementRequest) GetIncrements() []*Increment {
@@ -1310,7 +1389,7 @@ type IncrementResponse struct {
 
 func (x *IncrementResponse) Reset() {
 	*x = IncrementResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[20]
+	mi := &file_peer_v1_calls_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1401,7 @@ func (x *IncrementResponse) String() string {
 func (*IncrementResponse) ProtoMessage() {}
 
 func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[20]
+	mi := &file_peer_v1_calls_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1414,7 @@ func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementResponse.ProtoReflect.Descriptor instead.
 func (*IncrementResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{20}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *IncrementResponse) GetResults() []*IncrementResult {
@@ -1363,7 +1442,7 @@ type IncrementResult struct {
 
 func (x *IncrementResult) Reset() {
 	*x = IncrementResult{}
-	mi := &file_peer_v1_calls_proto_msgTypes[21]
+	mi := &file_peer_v1_calls_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1454,7 @@ func (x *IncrementResult) String() string {
 func (*IncrementResult) ProtoMessage() {}
 
 func (x *IncrementResult) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[21]
+	mi := &file_peer_v1_calls_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1467,7 @@ func (x *IncrementResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementResult.ProtoReflect.Descriptor instead.
 func (*IncrementResult) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{21}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *IncrementResult) GetValue() int64 {
@@ -1422,7 +1501,7 @@ type GetCountersRequest struct {
 
 func (x *GetCountersRequest) Reset() {
 	*x = GetCountersRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[22]
+	mi := &file_peer_v1_calls_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1513,7 @@ func (x *GetCountersRequest) String() string {
 func (*GetCountersRequest) ProtoMessage() {}
 
 func (x *GetCountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[22]
+	mi := &file_peer_v1_calls_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1526,7 @@ func (x *GetCountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCountersRequest.ProtoReflect.Descriptor instead.
 func (*GetCountersRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{22}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetCountersRequest) GetOptions() *ReadOptions {
@@ -1475,7 +1554,7 @@ type GetCountersResponse struct {
 
 func (x *GetCountersResponse) Reset() {
 	*x = GetCountersResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[23]
+	mi := &file_peer_v1_calls_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1566,7 @@ func (x *GetCountersResponse) String() string {
 func (*GetCountersResponse) ProtoMessage() {}
 
 func (x *GetCountersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[23]
+	mi := &file_peer_v1_calls_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1579,7 @@ func (x *GetCountersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCountersResponse.ProtoReflect.Descriptor instead.
 func (*GetCountersResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{23}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetCountersResponse) GetValues() []*CounterValue {
@@ -1528,7 +1607,7 @@ type CounterValue struct {
 
 func (x *CounterValue) Reset() {
 	*x = CounterValue{}
-	mi := &file_peer_v1_calls_proto_msgTypes[24]
+	mi := &file_peer_v1_calls_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1619,7 @@ func (x *CounterValue) String() string {
 func (*CounterValue) ProtoMessage() {}
 
 func (x *CounterValue) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[24]
+	mi := &file_peer_v1_calls_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1632,7 @@ func (x *CounterValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CounterValue.ProtoReflect.Descriptor instead.
 func (*CounterValue) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{24}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CounterValue) GetValue() int64 {
@@ -1588,7 +1667,7 @@ type SetCounterRequest struct {
 
 func (x *SetCounterRequest) Reset() {
 	*x = SetCounterRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[25]
+	mi := &file_peer_v1_calls_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1600,7 +1679,7 @@ func (x *SetCounterRequest) String() string {
 func (*SetCounterRequest) ProtoMessage() {}
 
 func (x *SetCounterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[25]
+	mi := &file_peer_v1_calls_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1613,7 +1692,7 @@ func (x *SetCounterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCounterRequest.ProtoReflect.Descriptor instead.
 func (*SetCounterRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{25}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetCounterRequest) GetCounter() *Counter {
@@ -1646,7 +1725,7 @@ type SetCounterResponse struct {
 
 func (x *SetCounterResponse) Reset() {
 	*x = SetCounterResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[26]
+	mi := &file_peer_v1_calls_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +1737,7 @@ func (x *SetCounterResponse) String() string {
 func (*SetCounterResponse) ProtoMessage() {}
 
 func (x *SetCounterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[26]
+	mi := &file_peer_v1_calls_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +1750,7 @@ func (x *SetCounterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCounterResponse.ProtoReflect.Descriptor instead.
 func (*SetCounterResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{26}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetCounterResponse) GetToken() string {
@@ -1690,7 +1769,7 @@ type DeleteCounterRequest struct {
 
 func (x *DeleteCounterRequest) Reset() {
 	*x = DeleteCounterRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[27]
+	mi := &file_peer_v1_calls_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +1781,7 @@ func (x *DeleteCounterRequest) String() string {
 func (*DeleteCounterRequest) ProtoMessage() {}
 
 func (x *DeleteCounterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[27]
+	mi := &file_peer_v1_calls_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +1794,7 @@ func (x *DeleteCounterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCounterRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCounterRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{27}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteCounterRequest) GetCounter() *Counter {
@@ -1735,7 +1814,7 @@ type DeleteCounterResponse struct {
 
 func (x *DeleteCounterResponse) Reset() {
 	*x = DeleteCounterResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[28]
+	mi := &file_peer_v1_calls_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1826,7 @@ func (x *DeleteCounterResponse) String() string {
 func (*DeleteCounterResponse) ProtoMessage() {}
 
 func (x *DeleteCounterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[28]
+	mi := &file_peer_v1_calls_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1839,7 @@ func (x *DeleteCounterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCounterResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCounterResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{28}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteCounterResponse) GetExisted() bool {
@@ -1787,7 +1866,7 @@ type DeliverRequest struct {
 
 func (x *DeliverRequest) Reset() {
 	*x = DeliverRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[29]
+	mi := &file_peer_v1_calls_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +1878,7 @@ func (x *DeliverRequest) String() string {
 func (*DeliverRequest) ProtoMessage() {}
 
 func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[29]
+	mi := &file_peer_v1_calls_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +1891,7 @@ func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverRequest.ProtoReflect.Descriptor instead.
 func (*DeliverRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{29}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeliverRequest) GetTo() uint32 {
@@ -1838,7 +1917,7 @@ type DeliverResponse struct {
 
 func (x *DeliverResponse) Reset() {
 	*x = DeliverResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[30]
+	mi := &file_peer_v1_calls_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +1929,7 @@ func (x *DeliverResponse) String() string {
 func (*DeliverResponse) ProtoMessage() {}
 
 func (x *DeliverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[30]
+	mi := &file_peer_v1_calls_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +1942,7 @@ func (x *DeliverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverResponse.ProtoReflect.Descriptor instead.
 func (*DeliverResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{30}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeliverResponse) GetAnswer() []byte {
@@ -1877,14 +1956,22 @@ var File_peer_v1_calls_proto protoreflect.FileDescriptor
 
 const file_peer_v1_calls_proto_rawDesc = "" +
 	"\n" +
-	"\x13peer/v1/calls.proto\x12\apeer.v1\"\x8f\x01\n" +
+	"\x13peer/v1/calls.proto\x12\apeer.v1\"\xb7\x01\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
 	"\x05shard\x18\x03 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06leader\x18\x04 \x01(\tR\x06leader\x12\x14\n" +
 	"\x05field\x18\x05 \x01(\tR\x05field\x12\x14\n" +
-	"\x05limit\x18\x06 \x01(\tR\x05limit\"9\n" +
+	"\x05limit\x18\x06 \x01(\tR\x05limit\x12&\n" +
+	"\x06claims\x18\a \x03(\v2\x0e.peer.v1.ClaimR\x06claims\"g\n" +
+	"\x05Claim\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\x12\x14\n" +
+	"\x05shard\x18\x03 \x01(\rR\x05shard\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x04 \x01(\rR\n" +
+	"generation\"9\n" +
 	"\vReadOptions\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\"\x86\x01\n" +
@@ -2038,88 +2125,90 @@ func file_peer_v1_calls_proto_rawDescGZIP() []byte {
 	return file_peer_v1_calls_proto_rawDescData
 }
 
-var file_peer_v1_calls_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_peer_v1_calls_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_peer_v1_calls_proto_goTypes = []any{
 	(*Error)(nil),                 // 0: peer.v1.Error
-	(*ReadOptions)(nil),           // 1: peer.v1.ReadOptions
-	(*Mutation)(nil),              // 2: peer.v1.Mutation
-	(*MutateRequest)(nil),         // 3: peer.v1.MutateRequest
-	(*MutateResponse)(nil),        // 4: peer.v1.MutateResponse
-	(*MutationResult)(nil),        // 5: peer.v1.MutationResult
-	(*HasEdgesRequest)(nil),       // 6: peer.v1.HasEdgesRequest
-	(*HasEdgesResponse)(nil),      // 7: peer.v1.HasEdgesResponse
-	(*Edge)(nil),                  // 8: peer.v1.Edge
-	(*GetEdgeRequest)(nil),        // 9: peer.v1.GetEdgeRequest
-	(*GetEdgeResponse)(nil),       // 10: peer.v1.GetEdgeResponse
-	(*List)(nil),                  // 11: peer.v1.List
-	(*Window)(nil),                // 12: peer.v1.Window
-	(*CountEdgesRequest)(nil),     // 13: peer.v1.CountEdgesRequest
-	(*CountEdgesResponse)(nil),    // 14: peer.v1.CountEdgesResponse
-	(*ListEdgesRequest)(nil),      // 15: peer.v1.ListEdgesRequest
-	(*ListEdgesResponse)(nil),     // 16: peer.v1.ListEdgesResponse
-	(*Counter)(nil),               // 17: peer.v1.Counter
-	(*Increment)(nil),             // 18: peer.v1.Increment
-	(*IncrementRequest)(nil),      // 19: peer.v1.IncrementRequest
-	(*IncrementResponse)(nil),     // 20: peer.v1.IncrementResponse
-	(*IncrementResult)(nil),       // 21: peer.v1.IncrementResult
-	(*GetCountersRequest)(nil),    // 22: peer.v1.GetCountersRequest
-	(*GetCountersResponse)(nil),   // 23: peer.v1.GetCountersResponse
-	(*CounterValue)(nil),          // 24: peer.v1.CounterValue
-	(*SetCounterRequest)(nil),     // 25: peer.v1.SetCounterRequest
-	(*SetCounterResponse)(nil),    // 26: peer.v1.SetCounterResponse
-	(*DeleteCounterRequest)(nil),  // 27: peer.v1.DeleteCounterRequest
-	(*DeleteCounterResponse)(nil), // 28: peer.v1.DeleteCounterResponse
-	(*DeliverRequest)(nil),        // 29: peer.v1.DeliverRequest
-	(*DeliverResponse)(nil),       // 30: peer.v1.DeliverResponse
+	(*Claim)(nil),                 // 1: peer.v1.Claim
+	(*ReadOptions)(nil),           // 2: peer.v1.ReadOptions
+	(*Mutation)(nil),              // 3: peer.v1.Mutation
+	(*MutateRequest)(nil),         // 4: peer.v1.MutateRequest
+	(*MutateResponse)(nil),        // 5: peer.v1.MutateResponse
+	(*MutationResult)(nil),        // 6: peer.v1.MutationResult
+	(*HasEdgesRequest)(nil),       // 7: peer.v1.HasEdgesRequest
+	(*HasEdgesResponse)(nil),      // 8: peer.v1.HasEdgesResponse
+	(*Edge)(nil),                  // 9: peer.v1.Edge
+	(*GetEdgeRequest)(nil),        // 10: peer.v1.GetEdgeRequest
+	(*GetEdgeResponse)(nil),       // 11: peer.v1.GetEdgeResponse
+	(*List)(nil),                  // 12: peer.v1.List
+	(*Window)(nil),                // 13: peer.v1.Window
+	(*CountEdgesRequest)(nil),     // 14: peer.v1.CountEdgesRequest
+	(*CountEdgesResponse)(nil),    // 15: peer.v1.CountEdgesResponse
+	(*ListEdgesRequest)(nil),      // 16: peer.v1.ListEdgesRequest
+	(*ListEdgesResponse)(nil),     // 17: peer.v1.ListEdgesResponse
+	(*Counter)(nil),               // 18: peer.v1.Counter
+	(*Increment)(nil),             // 19: peer.v1.Increment
+	(*IncrementRequest)(nil),      // 20: peer.v1.IncrementRequest
+	(*IncrementResponse)(nil),     // 21: peer.v1.IncrementResponse
+	(*IncrementResult)(nil),       // 22: peer.v1.IncrementResult
+	(*GetCountersRequest)(nil),    // 23: peer.v1.GetCountersRequest
+	(*GetCountersResponse)(nil),   // 24: peer.v1.GetCountersResponse
+	(*CounterValue)(nil),          // 25: peer.v1.CounterValue
+	(*SetCounterRequest)(nil),     // 26: peer.v1.SetCounterRequest
+	(*SetCounterResponse)(nil),    // 27: peer.v1.SetCounterResponse
+	(*DeleteCounterRequest)(nil),  // 28: peer.v1.DeleteCounterRequest
+	(*DeleteCounterResponse)(nil), // 29: peer.v1.DeleteCounterResponse
+	(*DeliverRequest)(nil),        // 30: peer.v1.DeliverRequest
+	(*DeliverResponse)(nil),       // 31: peer.v1.DeliverResponse
 }
 var file_peer_v1_calls_proto_depIdxs = []int32{
-	2,  // 0: peer.v1.MutateRequest.mutations:type_name -> peer.v1.Mutation
-	5,  // 1: peer.v1.MutateResponse.results:type_name -> peer.v1.MutationResult
-	0,  // 2: peer.v1.MutationResult.error:type_name -> peer.v1.Error
-	1,  // 3: peer.v1.HasEdgesRequest.options:type_name -> peer.v1.ReadOptions
-	1,  // 4: peer.v1.GetEdgeRequest.options:type_name -> peer.v1.ReadOptions
-	8,  // 5: peer.v1.GetEdgeResponse.edge:type_name -> peer.v1.Edge
-	1,  // 6: peer.v1.CountEdgesRequest.options:type_name -> peer.v1.ReadOptions
-	11, // 7: peer.v1.CountEdgesRequest.lists:type_name -> peer.v1.List
-	12, // 8: peer.v1.CountEdgesRequest.window:type_name -> peer.v1.Window
-	1,  // 9: peer.v1.ListEdgesRequest.options:type_name -> peer.v1.ReadOptions
-	11, // 10: peer.v1.ListEdgesRequest.list:type_name -> peer.v1.List
-	12, // 11: peer.v1.ListEdgesRequest.window:type_name -> peer.v1.Window
-	8,  // 12: peer.v1.ListEdgesResponse.edges:type_name -> peer.v1.Edge
-	17, // 13: peer.v1.Increment.counter:type_name -> peer.v1.Counter
-	18, // 14: peer.v1.IncrementRequest.increments:type_name -> peer.v1.Increment
-	21, // 15: peer.v1.IncrementResponse.results:type_name -> peer.v1.IncrementResult
-	0,  // 16: peer.v1.IncrementResult.error:type_name -> peer.v1.Error
-	1,  // 17: peer.v1.GetCountersRequest.options:type_name -> peer.v1.ReadOptions
-	17, // 18: peer.v1.GetCountersRequest.counters:type_name -> peer.v1.Counter
-	24, // 19: peer.v1.GetCountersResponse.values:type_name -> peer.v1.CounterValue
-	17, // 20: peer.v1.SetCounterRequest.counter:type_name -> peer.v1.Counter
-	17, // 21: peer.v1.DeleteCounterRequest.counter:type_name -> peer.v1.Counter
-	3,  // 22: peer.v1.Calls.Mutate:input_type -> peer.v1.MutateRequest
-	6,  // 23: peer.v1.Calls.HasEdges:input_type -> peer.v1.HasEdgesRequest
-	9,  // 24: peer.v1.Calls.GetEdge:input_type -> peer.v1.GetEdgeRequest
-	13, // 25: peer.v1.Calls.CountEdges:input_type -> peer.v1.CountEdgesRequest
-	15, // 26: peer.v1.Calls.ListEdges:input_type -> peer.v1.ListEdgesRequest
-	19, // 27: peer.v1.Calls.Increment:input_type -> peer.v1.IncrementRequest
-	22, // 28: peer.v1.Calls.GetCounters:input_type -> peer.v1.GetCountersRequest
-	25, // 29: peer.v1.Calls.SetCounter:input_type -> peer.v1.SetCounterRequest
-	27, // 30: peer.v1.Calls.DeleteCounter:input_type -> peer.v1.DeleteCounterRequest
-	29, // 31: peer.v1.Calls.Deliver:input_type -> peer.v1.DeliverRequest
-	4,  // 32: peer.v1.Calls.Mutate:output_type -> peer.v1.MutateResponse
-	7,  // 33: peer.v1.Calls.HasEdges:output_type -> peer.v1.HasEdgesResponse
-	10, // 34: peer.v1.Calls.GetEdge:output_type -> peer.v1.GetEdgeResponse
-	14, // 35: peer.v1.Calls.CountEdges:output_type -> peer.v1.CountEdgesResponse
-	16, // 36: peer.v1.Calls.ListEdges:output_type -> peer.v1.ListEdgesResponse
-	20, // 37: peer.v1.Calls.Increment:output_type -> peer.v1.IncrementResponse
-	23, // 38: peer.v1.Calls.GetCounters:output_type -> peer.v1.GetCountersResponse
-	26, // 39: peer.v1.Calls.SetCounter:output_type -> peer.v1.SetCounterResponse
-	28, // 40: peer.v1.Calls.DeleteCounter:output_type -> peer.v1.DeleteCounterResponse
-	30, // 41: peer.v1.Calls.Deliver:output_type -> peer.v1.DeliverResponse
-	32, // [32:42] is the sub-list for method output_type
-	22, // [22:32] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	1,  // 0: peer.v1.Error.claims:type_name -> peer.v1.Claim
+	3,  // 1: peer.v1.MutateRequest.mutations:type_name -> peer.v1.Mutation
+	6,  // 2: peer.v1.MutateResponse.results:type_name -> peer.v1.MutationResult
+	0,  // 3: peer.v1.MutationResult.error:type_name -> peer.v1.Error
+	2,  // 4: peer.v1.HasEdgesRequest.options:type_name -> peer.v1.ReadOptions
+	2,  // 5: peer.v1.GetEdgeRequest.options:type_name -> peer.v1.ReadOptions
+	9,  // 6: peer.v1.GetEdgeResponse.edge:type_name -> peer.v1.Edge
+	2,  // 7: peer.v1.CountEdgesRequest.options:type_name -> peer.v1.ReadOptions
+	12, // 8: peer.v1.CountEdgesRequest.lists:type_name -> peer.v1.List
+	13, // 9: peer.v1.CountEdgesRequest.window:type_name -> peer.v1.Window
+	2,  // 10: peer.v1.ListEdgesRequest.options:type_name -> peer.v1.ReadOptions
+	12, // 11: peer.v1.ListEdgesRequest.list:type_name -> peer.v1.List
+	13, // 12: peer.v1.ListEdgesRequest.window:type_name -> peer.v1.Window
+	9,  // 13: peer.v1.ListEdgesResponse.edges:type_name -> peer.v1.Edge
+	18, // 14: peer.v1.Increment.counter:type_name -> peer.v1.Counter
+	19, // 15: peer.v1.IncrementRequest.increments:type_name -> peer.v1.Increment
+	22, // 16: peer.v1.IncrementResponse.results:type_name -> peer.v1.IncrementResult
+	0,  // 17: peer.v1.IncrementResult.error:type_name -> peer.v1.Error
+	2,  // 18: peer.v1.GetCountersRequest.options:type_name -> peer.v1.ReadOptions
+	18, // 19: peer.v1.GetCountersRequest.counters:type_name -> peer.v1.Counter
+	25, // 20: peer.v1.GetCountersResponse.values:type_name -> peer.v1.CounterValue
+	18, // 21: peer.v1.SetCounterRequest.counter:type_name -> peer.v1.Counter
+	18, // 22: peer.v1.DeleteCounterRequest.counter:type_name -> peer.v1.Counter
+	4,  // 23: peer.v1.Calls.Mutate:input_type -> peer.v1.MutateRequest
+	7,  // 24: peer.v1.Calls.HasEdges:input_type -> peer.v1.HasEdgesRequest
+	10, // 25: peer.v1.Calls.GetEdge:input_type -> peer.v1.GetEdgeRequest
+	14, // 26: peer.v1.Calls.CountEdges:input_type -> peer.v1.CountEdgesRequest
+	16, // 27: peer.v1.Calls.ListEdges:input_type -> peer.v1.ListEdgesRequest
+	20, // 28: peer.v1.Calls.Increment:input_type -> peer.v1.IncrementRequest
+	23, // 29: peer.v1.Calls.GetCounters:input_type -> peer.v1.GetCountersRequest
+	26, // 30: peer.v1.Calls.SetCounter:input_type -> peer.v1.SetCounterRequest
+	28, // 31: peer.v1.Calls.DeleteCounter:input_type -> peer.v1.DeleteCounterRequest
+	30, // 32: peer.v1.Calls.Deliver:input_type -> peer.v1.DeliverRequest
+	5,  // 33: peer.v1.Calls.Mutate:output_type -> peer.v1.MutateResponse
+	8,  // 34: peer.v1.Calls.HasEdges:output_type -> peer.v1.HasEdgesResponse
+	11, // 35: peer.v1.Calls.GetEdge:output_type -> peer.v1.GetEdgeResponse
+	15, // 36: peer.v1.Calls.CountEdges:output_type -> peer.v1.CountEdgesResponse
+	17, // 37: peer.v1.Calls.ListEdges:output_type -> peer.v1.ListEdgesResponse
+	21, // 38: peer.v1.Calls.Increment:output_type -> peer.v1.IncrementResponse
+	24, // 39: peer.v1.Calls.GetCounters:output_type -> peer.v1.GetCountersResponse
+	27, // 40: peer.v1.Calls.SetCounter:output_type -> peer.v1.SetCounterResponse
+	29, // 41: peer.v1.Calls.DeleteCounter:output_type -> peer.v1.DeleteCounterResponse
+	31, // 42: peer.v1.Calls.Deliver:output_type -> peer.v1.DeliverResponse
+	33, // [33:43] is the sub-list for method output_type
+	23, // [23:33] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_peer_v1_calls_proto_init() }
@@ -2127,14 +2216,14 @@ func file_peer_v1_calls_proto_init() {
 	if File_peer_v1_calls_proto != nil {
 		return
 	}
-	file_peer_v1_calls_proto_msgTypes[18].OneofWrappers = []any{}
+	file_peer_v1_calls_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_v1_calls_proto_rawDesc), len(file_peer_v1_calls_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
