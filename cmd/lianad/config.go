@@ -195,7 +195,7 @@ func newFlags(set *pflag.FlagSet) *flags {
 // bind ties the flags to the fields of c; the values of c become the defaults.
 func bind(set *pflag.FlagSet, c *config) {
 	set.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory of the data; it is created where there is none")
-	set.IntVar(&c.Shards, "shards", c.Shards, "number of shards, fixed when the data directory is created (0: what it has; 4 in a new one)")
+	set.IntVar(&c.Shards, "shards", c.Shards, "number of shards that a new cluster begins with (0: what the directory has; 4 in a new one)")
 	set.StringVar(&c.Schema, "schema", c.Schema, "YAML file of vertex types, edge types and metrics (default: the stored schema)")
 	set.StringVar(&c.GRPCAddr, "grpc-addr", c.GRPCAddr, "address of the gRPC API; port 0 takes a free one")
 	set.StringVar(&c.HTTPAddr, "http-addr", c.HTTPAddr, "address of health, metrics and profiles")

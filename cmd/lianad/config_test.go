@@ -69,7 +69,7 @@ func TestMistakesAreNamedAndEndWithTwo(t *testing.T) {
 		{file("storage:\n  lists:\n    split_entries: 1\n"), []string{"storage.lists", "SplitEntries"}},
 		{file("storage:\n  memtable_bytes: 1\n  fresh_wait: 0s\n"), []string{"storage.memtable_bytes", "storage.fresh_wait"}},
 		{[]string{"config", "--config", "/does/not/exist"}, []string{"/does/not/exist"}},
-		{[]string{"config", "--shards", "65"}, []string{"shards: 65", "64"}},
+		{[]string{"config", "--shards", "4097"}, []string{"shards: 4097", "4096"}},
 		{[]string{"config", "--shards", "-1"}, []string{"shards"}},
 		{[]string{"config", "--shards", "x"}, []string{"shards"}},
 		{[]string{"config", "--grpc-addr", "0.0.0.0:7400"}, []string{"grpc_addr", "no authentication", "--allow-remote"}},
