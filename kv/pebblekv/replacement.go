@@ -18,6 +18,9 @@ import (
 // tableBytes is the size at which a replacement begins the next table of its data.
 const tableBytes = 64 << 20
 
+// bytesPerSync is how much of a table is written before the disk is told to begin.
+const bytesPerSync = 1 << 20
+
 // replacement writes tables beside the database and ingests them in one step.
 type replacement struct {
 	s     *Store
@@ -29,7 +32,9 @@ type replacement struct {
 	table *sstable.Writer
 	span  int    // place in the parts of what table holds
 	begun []bool // spans that have a table
-	ended error  // why nothing more may be done; nil otherwise
+	// closing brings how the table before ended: it is synced while the next is filled.
+	closing chan error
+	ended   error // why nothing more may be done; nil otherwise
 }
 
 // replacementDir is where the tables of replacements are written.
@@ -89,6 +94,7 @@ func (r *replacement) begin(span int) error {
 		return r.fail(err)
 	}
 	r.files = append(r.files, path)
+	f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: bytesPerSync})
 	r.table = sstable.NewWriter(objstorageprovider.NewFileWritable(f),
 		r.s.options.MakeWriterOptions(6, r.s.db.TableFormat()))
 	r.span = span
@@ -100,12 +106,25 @@ func (r *replacement) begin(span int) error {
 	return r.fail(r.table.DeleteRange(lower, upper))
 }
 
+// end begins to end the table at hand, and waits for the one before.
 func (r *replacement) end() error {
+	err := r.wait()
 	if r.table == nil {
+		return err
+	}
+	table, closed := r.table, make(chan error, 1)
+	r.table, r.closing = nil, closed
+	go func() { closed <- table.Close() }()
+	return err
+}
+
+// wait waits until no table is being ended.
+func (r *replacement) wait() error {
+	if r.closing == nil {
 		return nil
 	}
-	err := r.table.Close()
-	r.table = nil
+	err := <-r.closing
+	r.closing = nil
 	return r.fail(err)
 }
 
@@ -127,7 +146,7 @@ func (r *replacement) Commit(rows []kv.Row) error {
 			return err
 		}
 	}
-	if err := errors.Join(r.addRows(rows), r.end()); err != nil {
+	if err := errors.Join(r.addRows(rows), r.end(), r.wait()); err != nil {
 		return err
 	}
 	if err := r.s.gate.enter(); err != nil {
@@ -164,5 +183,5 @@ func (r *replacement) Close() error {
 		return kv.ErrClosed
 	}
 	r.ended = kv.ErrClosed
-	return errors.Join(r.end(), r.fail(r.s.fs.RemoveAll(r.dir)))
+	return errors.Join(r.end(), r.wait(), r.fail(r.s.fs.RemoveAll(r.dir)))
 }

@@ -203,14 +203,29 @@ func (n *line) exchange(ctx context.Context) (a answer, err error) {
 		return a, err
 	}
 	_, after := n.clock()
-	d := decoder{rest: b[:]}
-	if number := d.uint64(); number != n.number {
+	number, wall := a.decode(b)
+	if number != n.number {
 		return a, errors.New("an answer to another question")
 	}
-	a.term, a.open, a.applied, a.last = d.uint64(), d.uint64(), d.uint64(), d.uint64()
-	wall := min(d.uint64(), maxMicroseconds)
-	a.offset = int64(wall) - (before + (after-before)/2).Microseconds()
+	a.offset = wall - (before + (after-before)/2).Microseconds()
 	return a, nil
+}
+
+// encode encodes the answer to a question, given when the clock shows wall.
+func (a answer) encode(number uint64, wall time.Time) []byte {
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, answerBytes), number)
+	for _, v := range []uint64{a.term, a.open, a.applied, a.last, uint64(max(0, wall.UnixMicro()))} {
+		b = binary.BigEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+// decode returns the number of the question and the wall clock, in µs.
+func (a *answer) decode(b [answerBytes]byte) (number uint64, wall int64) {
+	d := decoder{rest: b[:]}
+	number = d.uint64()
+	a.term, a.open, a.applied, a.last = d.uint64(), d.uint64(), d.uint64(), d.uint64()
+	return number, int64(min(d.uint64(), maxMicroseconds))
 }
 
 // drop closes the connection.
@@ -232,12 +247,8 @@ func (s *Shard) answer(r *raft.Raft, conn net.Conn) {
 		}
 		wall, _ := s.node.cfg.Clock()
 		_, last := s.log.bounds()
-		b := append(make([]byte, 0, answerBytes), q[:]...)
-		for _, v := range []uint64{
-			r.CurrentTerm(), s.proposer.openTerm.Load(), s.fsm.reached.Load(), last, uint64(max(0, wall.UnixMicro())),
-		} {
-			b = binary.BigEndian.AppendUint64(b, v)
-		}
+		a := answer{term: r.CurrentTerm(), open: s.proposer.openTerm.Load(), applied: s.fsm.reached.Load(), last: last}
+		b := a.encode(binary.BigEndian.Uint64(q[:]), wall)
 		if _, err := conn.Write(b); err != nil {
 			return
 		}

@@ -35,6 +35,9 @@
 //
 //	FE 03 | shard [4]     installed    [1] version 1 | [8] index | [8] term
 //
+// What replicas say to each other is drawn in streams.go (the hello), ask.go (questions)
+// and transfer.go (the state).
+//
 // # Rows in the log store (all of it is this package's)
 //
 //	00                                            stamp, as above
@@ -57,8 +60,9 @@
 //
 //	Node.mu -> fsm.mu -> (locks of the Machine)
 //	lines.mu -> line.mu
+//	arrivals.mu -> streams.mu
 //	Shard.confirm.mu, queue.mu, logStore.mu, inflight.mu, streams.mu, greetings.mu,
-//	pins.mu, freshness.mu, line.mu: leaves, held for a few instructions and never while
+//	pins.mu, snapshots.mu, freshness.mu, line.mu: leaves, held for a few instructions and never while
 //	calling out of the package or into Raft.
 //
 // A Machine is called under fsm.mu. It may call ProposeAsync, which never

@@ -50,6 +50,7 @@ func TestStoredFormsAreFrozen(t *testing.T) {
 	golden(t, "stamp", stamp{incarnation: [8]byte{1, 2, 3, 4, 5, 6, 7, 8}, nodeID: "n1"}.encode())
 	golden(t, "log", appendLog(nil, &raft.Log{Type: raft.LogCommand, Term: 300, Data: []byte("data"), Extensions: []byte("x")}))
 	golden(t, "log_key", (&logStore{prefix: logPrefix(7, 0x0102030405060708)}).key(9))
+	golden(t, "installed", installedRow{300, 2}.encode())
 	golden(t, "applied_key", stateRowKey(stateApplied, 7))
 }
 
@@ -119,7 +120,8 @@ func FuzzDecodeRows(f *testing.F) {
 		_, err3 := decodeStamp(b)
 		var log raft.Log
 		err4 := decodeLog(b, 1, &log)
-		for _, err := range []error{err1, err2, err3, err4} {
+		_, err5 := decodeInstalled(b)
+		for _, err := range []error{err1, err2, err3, err4, err5} {
 			if err != nil && !errors.Is(err, kv.ErrCorruption) {
 				t.Fatalf("unmarked error %v", err)
 			}

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -34,7 +35,6 @@ type fsm struct {
 	fault   *fault
 	// installed is called after a snapshot was installed, with mu held.
 	installed func(installedRow) error
-	ending    func() bool // the replica is being closed
 
 	mu sync.Mutex // held while the machine is called
 	// applied is the position of the working set. Invariant: durable ≤ cut ≤
@@ -52,6 +52,7 @@ type fsm struct {
 	// installs counts the snapshots installed since the start, replacing those whose
 	// last step has begun.
 	installs, replacing atomic.Uint64
+	arrivals            arrivals
 }
 
 var _ raft.BatchingFSM = (*fsm)(nil)
@@ -227,6 +228,28 @@ func (s *fsm) lead(leading bool) {
 
 // Apply applies one entry. Raft calls ApplyBatch instead.
 func (s *fsm) Apply(log *raft.Log) any { return s.ApplyBatch([]*raft.Log{log})[0] }
+
+// parts names the machine's state as it is now.
+func (s *fsm) parts() kv.Parts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.machine.Parts()
+}
+
+// open fixes a view of the state, between entries, and keeps the log behind it.
+func (s *fsm) open(p *pins) (*outgoing, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := &outgoing{of: s, pin: p.add(s.cut.Load().index), parts: s.machine.Parts(), replaced: s.replacing.Load()}
+	var err error
+	if o.view, err = s.store.NewSnapshot(); err == nil {
+		o.position, err = readPosition(o.view.Get, s.shard)
+	}
+	if err != nil {
+		return nil, errors.Join(err, o.Close())
+	}
+	return o, nil
+}
 
 // Snapshot has nothing to capture: the state is stored already.
 func (s *fsm) Snapshot() (raft.FSMSnapshot, error) { return nothingToPersist{}, nil }

@@ -20,7 +20,6 @@ func testFSM(t testing.TB, store kv.Store) (*fsm, *sums) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.ending = func() bool { return false }
 	return s, m
 }
 
@@ -68,7 +67,7 @@ func TestRuleA2_1_TheConfigurationSurvivesTruncationAndRestart(t *testing.T) {
 	s.ApplyBatch([]*raft.Log{configLog(1, 1, "x"), commandLog(2, 1, "a")})
 	s.ApplyBatch([]*raft.Log{configLog(3, 2, "x", "y"), commandLog(4, 2, "a")})
 	s, _ = testFSM(t, store)
-	metas, err := (&snapshots{cut: func() position { return *s.cut.Load() }}).List()
+	metas, err := snapshotsOf(s).List()
 	if err != nil || len(metas) != 1 {
 		t.Fatal(metas, err)
 	}
@@ -81,7 +80,7 @@ func TestRuleA2_1_TheConfigurationSurvivesTruncationAndRestart(t *testing.T) {
 // RULES 14: a snapshot at 0 would make Raft refuse to bootstrap.
 func TestRule14_TheListOfSnapshotsIsEmptyBeforeTheFirstEntry(t *testing.T) {
 	s, _ := testFSM(t, kv.NewMem(nil))
-	if metas, err := (&snapshots{cut: func() position { return *s.cut.Load() }}).List(); err != nil || len(metas) != 0 {
+	if metas, err := snapshotsOf(s).List(); err != nil || len(metas) != 0 {
 		t.Errorf("%v, %v", metas, err)
 	}
 }

@@ -2,8 +2,9 @@ package shard
 
 import (
 	"bytes"
-	"io"
 	"maps"
+	"net"
+	"sync"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -15,49 +16,61 @@ import (
 // changed by change.
 func copyOf(t *testing.T, from *fsm, to *fsm, change func([]byte) []byte) error {
 	t.Helper()
-	sender := snapshotsOf(t, from)
+	sender, receiver := snapshotsOf(from), snapshotsOf(to)
 	meta, r, err := sender.Open(snapshotID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	size, err := r.(*outgoing).export(t.Context())
+	defer r.Close()
+	a, b := newPipe(t)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer a.Close()
+	wg.Go(func() {
+		_ = to.receive(b, func() uint64 { return meta.Term }) // the sender hears why not
+		b.Close()
+	})
+	ticket, err := r.(*outgoing).send(&changing{Conn: a, change: change}, meta.Term)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	b, err := io.ReadAll(r)
-	if err != nil || int64(len(b)) != size {
-		t.Fatalf("%d bytes, told were %d, %v", len(b), size, err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if change != nil {
-		b = change(b)
-	}
-	receiver := snapshotsOf(t, to)
 	sink, err := receiver.Create(meta.Version, meta.Index, meta.Term, meta.Configuration, meta.ConfigurationIndex, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sink.Write(b); err != nil {
+	if _, err := sink.Write(ticket.encode()); err != nil {
 		t.Fatal(err)
 	}
 	if err := sink.Close(); err != nil {
 		t.Fatal(err)
 	}
 	got, in, err := receiver.Open(sink.ID())
-	if err != nil || got.Index != meta.Index || got.Size != int64(len(b)) {
+	if err != nil || got.Index != meta.Index || got.Size != int64(len(ticket.encode())) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	return to.Restore(in)
 }
 
-func snapshotsOf(t *testing.T, s *fsm) *snapshots {
-	return &snapshots{
-		shard: s.shard, store: s.store, dir: t.TempDir(), parts: s.machine.Parts,
-		cut: func() position { return *s.cut.Load() }, pins: new(pins), replacing: s.replacing.Load,
-	}
+// changing changes the first block of rows.
+type changing struct {
+	net.Conn
+	writes int
+	change func([]byte) []byte
 }
+
+func (c *changing) Write(b []byte) (int, error) {
+	if c.writes++; c.writes != 2 || c.change == nil {
+		return c.Conn.Write(b)
+	}
+	changed := c.change(bytes.Clone(b))
+	n, err := c.Conn.Write(changed)
+	if len(changed) < len(b) && err == nil {
+		err = c.Close()
+	}
+	return n, err
+}
+
+func snapshotsOf(s *fsm) *snapshots { return &snapshots{fsm: s, pins: new(pins)} }
 
 func filled(t *testing.T, entries uint64) (*fsm, *sums) {
 	s, m := testFSM(t, kv.NewMem(nil))

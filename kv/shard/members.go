@@ -69,7 +69,7 @@ func (s *Shard) Progress(ctx context.Context) []Member {
 }
 
 // Parts names the state of the replica's machine in the store.
-func (s *Shard) Parts() kv.Parts { return s.fsm.machine.Parts() }
+func (s *Shard) Parts() kv.Parts { return s.fsm.parts() }
 
 // AddLearner adds a replica that follows and does not vote. Adding it again changes
 // nothing.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -60,10 +59,7 @@ func (s *Shard) run(row replicaRow) (err error) {
 	i := &instance{guard: newGuard(s.fault, cfg.Limits.StoreTimeout)}
 	log := guardedLog{logStore: s.log, guard: i.guard, logged: s.proposer.logged}
 	stable := guardedStable{bolt: s.node.bolt, prefix: s.replica + "/", shard: s.id, guard: i.guard}
-	snaps := &snapshots{
-		shard: s.id, store: cfg.State, dir: filepath.Dir(cfg.StablePath), parts: s.fsm.machine.Parts,
-		cut: func() position { return *s.fsm.cut.Load() }, pins: &s.pins, replacing: s.fsm.replacing.Load,
-	}
+	snaps := &snapshots{fsm: s.fsm, pins: &s.pins}
 	alone := s.alone(row)
 	conf := raftConfig(s.replica, s.heartbeat(), s.proposer.notify)
 	conf.Logger = raftLogger(s.logger)

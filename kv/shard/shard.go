@@ -92,7 +92,7 @@ func (s *Shard) open(cfg ShardConfig) error {
 	if err != nil {
 		return err
 	}
-	s.fsm.installed, s.fsm.ending = s.installed, s.ending
+	s.fsm.installed = s.installed
 	if _, _, err := s.log.discardStale(s.fsm.installedAt); err != nil {
 		return err
 	}
@@ -169,16 +169,6 @@ func (s *Shard) installed(r installedRow) error {
 		s.stale <- r.index // of capacity 1, and Raft installs one snapshot
 	}
 	return err
-}
-
-// ending reports whether the replica is being closed, or has failed.
-func (s *Shard) ending() bool {
-	select {
-	case <-s.closing:
-		return true
-	default:
-		return s.fault.get() != nil
-	}
 }
 
 // Close stops the replica. Entries on their way are waited for; what could not

@@ -1,10 +1,10 @@
 package shard
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 
 	"github.com/hashicorp/raft"
@@ -15,23 +15,15 @@ import (
 // snapshotID names the snapshot that is always there: the state itself.
 const snapshotID = "state"
 
-// snapshots is a raft.SnapshotStore that copies nothing until another replica needs
-// it. The state store is the snapshot: List answers with its applied row, so Raft
-// starts behind it, and taking one is a flush. Those received lie in nameless files
-// until Raft restores them; one that is never restored is gone with the process.
+// snapshots is a raft.SnapshotStore that copies nothing. The state store is the
+// snapshot: List answers with its applied row, so Raft starts behind it, and taking one
+// is a flush. What another replica sends arrives beside Raft, and here its ticket.
 type snapshots struct {
-	shard uint32
-	store kv.Store
-	dir   string // for files on their way
-	parts func() kv.Parts
-	cut   func() position
-	pins  *pins
-	// replacing counts the installs that have begun. A view that was taken before one
-	// may lose rows to it (RULES 8).
-	replacing func() uint64
+	fsm  *fsm
+	pins *pins
 
 	mu       sync.Mutex
-	received map[string]*receivedSnapshot
+	received *sink // the newest that was not opened
 	count    int
 }
 
@@ -40,7 +32,7 @@ var _ raft.SnapshotStore = (*snapshots)(nil)
 // List returns the position of the state as it was last cut. It is empty
 // before the first entry: Raft refuses to bootstrap a group with a snapshot.
 func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
-	p := s.cut()
+	p := *s.fsm.cut.Load()
 	if p.index == 0 {
 		return nil, nil
 	}
@@ -54,7 +46,7 @@ func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
 func (s *snapshots) meta(p position, id string, size int64) (*raft.SnapshotMeta, error) {
 	c, err := decodeConfiguration(p.configuration)
 	if err != nil {
-		return nil, fmt.Errorf("shard %d: %w", s.shard, err)
+		return nil, fmt.Errorf("shard %d: %w", s.fsm.shard, err)
 	}
 	return &raft.SnapshotMeta{
 		Version: raft.SnapshotVersionMax, ID: id, Index: p.index, Term: p.term,
@@ -63,22 +55,18 @@ func (s *snapshots) meta(p position, id string, size int64) (*raft.SnapshotMeta,
 }
 
 // Create begins a snapshot: one of the own state, which Close makes durable and
-// nothing is written to, or one that another replica sends.
+// nothing is written to, or the ticket to one that another replica has sent.
 func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, c raft.Configuration, configurationIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
-	f, err := spool(s.dir)
-	if err != nil {
-		return nil, fmt.Errorf("shard %d: receive a snapshot: %w", s.shard, err)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count++
-	return &receivedSnapshot{File: f, of: s, meta: raft.SnapshotMeta{
+	return &sink{of: s, meta: raft.SnapshotMeta{
 		Version: version, ID: fmt.Sprintf("received-%d", s.count), Index: index, Term: term,
 		Configuration: c, ConfigurationIndex: configurationIndex,
 	}}, nil
 }
 
-// Open returns a snapshot that was received, once, or the state as it is now for a
+// Open returns a ticket that was received, once, or the state as it is now for a
 // replica that is too far behind. Its position may be past the one that List told.
 func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	if id == snapshotID {
@@ -86,74 +74,63 @@ func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, ok := s.received[id]
-	if !ok {
-		return nil, nil, fmt.Errorf("shard %d: snapshot %q is not there", s.shard, id)
+	r := s.received
+	if r == nil || r.meta.ID != id {
+		return nil, nil, fmt.Errorf("shard %d: snapshot %q is not there", s.fsm.shard, id)
 	}
-	delete(s.received, id)
-	return &r.meta, r.File, nil
+	s.received = nil
+	return &r.meta, io.NopCloser(&r.ticket), nil
 }
 
-// openState fixes a view of the state. Its size is not known yet: see outgoing.
+// openState fixes a view of the state. Who sends it is peerTransport.
 func (s *snapshots) openState() (*raft.SnapshotMeta, io.ReadCloser, error) {
-	pin, replaced := s.pins.add(s.cut().index), s.replacing() // before the view is taken
-	view, err := s.store.NewSnapshot()
+	out, err := s.fsm.open(s.pins)
 	if err != nil {
-		pin.drop()
-		return nil, nil, fmt.Errorf("shard %d: snapshot: %w", s.shard, err)
+		return nil, nil, fmt.Errorf("shard %d: snapshot: %w", s.fsm.shard, err)
 	}
-	out := &outgoing{of: s, pin: pin, view: view, replaced: replaced}
-	if out.position, err = readPosition(view.Get, s.shard); err == nil {
-		var m *raft.SnapshotMeta
-		if m, err = s.meta(out.position, snapshotID, 0); err == nil {
-			return m, out, nil
-		}
+	m, err := s.meta(out.position, snapshotID, 0)
+	if err != nil {
+		return nil, nil, errors.Join(err, out.Close())
 	}
-	return nil, nil, errors.Join(err, out.Close())
+	return m, out, nil
 }
 
-// receivedSnapshot is a snapshot that is, or was, being received.
-type receivedSnapshot struct {
-	*os.File
-	of   *snapshots
-	meta raft.SnapshotMeta
-	done bool
+// sink is what Raft writes a snapshot to.
+type sink struct {
+	of     *snapshots
+	meta   raft.SnapshotMeta
+	ticket bytes.Buffer
+	done   bool
 }
 
 // ID implements raft.SnapshotSink.
-func (r *receivedSnapshot) ID() string { return r.meta.ID }
+func (r *sink) ID() string { return r.meta.ID }
+
+// Write implements io.Writer.
+func (r *sink) Write(b []byte) (int, error) {
+	if r.ticket.Len()+len(b) > maxTicket {
+		return 0, kv.Corruptionf("ticket of over %d bytes", maxTicket)
+	}
+	return r.ticket.Write(b)
+}
 
 // Cancel implements raft.SnapshotSink.
-func (r *receivedSnapshot) Cancel() error { return r.File.Close() }
+func (r *sink) Cancel() error { return nil }
 
 // Close implements raft.SnapshotSink: what was written can be opened. One of the own
 // state has nothing in it, and is a flush.
-func (r *receivedSnapshot) Close() error {
+func (r *sink) Close() error {
 	if r.done {
 		return nil
 	}
 	r.done = true
-	size, err := r.Seek(0, io.SeekCurrent)
-	if err == nil && size == 0 {
-		return errors.Join(r.of.store.Flush(), r.File.Close())
+	if r.ticket.Len() == 0 {
+		return r.of.fsm.store.Flush()
 	}
-	if err == nil {
-		_, err = r.Seek(0, io.SeekStart)
-	}
-	if err != nil {
-		return errors.Join(err, r.File.Close())
-	}
-	r.meta.Size = size
+	r.meta.Size = int64(r.ticket.Len())
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
-	if r.of.received == nil {
-		r.of.received = make(map[string]*receivedSnapshot)
-	}
-	for id, old := range r.of.received { // never restored: Raft takes one at a time
-		_ = old.File.Close()
-		delete(r.of.received, id)
-	}
-	r.of.received[r.meta.ID] = r
+	r.of.received = r // Raft takes one at a time
 	return nil
 }
 

@@ -39,6 +39,7 @@ type purpose byte
 const (
 	forRaft      purpose = 1
 	forQuestions purpose = 2
+	forState     purpose = 3
 )
 
 // errForeignHello: the connection is not for whoever got it.
@@ -321,8 +322,12 @@ func (n *Node) welcome(conn net.Conn) error {
 	if err != nil {
 		return errors.Join(err, c.Close())
 	}
-	if h.purpose == forQuestions {
+	switch h.purpose {
+	case forQuestions:
 		go s.answer(i.raft, c) // ends with c
+		return nil
+	case forState:
+		go s.receive(i.raft, c) // ends with c
 		return nil
 	}
 	select {
@@ -352,7 +357,7 @@ func (n *Node) meant(h hello) (*Shard, *instance, string) {
 		return nil, nil, "another replica of the shard runs on this node"
 	case s.fault.get() != nil:
 		return nil, nil, "the replica has failed"
-	case h.purpose != forRaft && h.purpose != forQuestions:
+	case h.purpose < forRaft || h.purpose > forState:
 		return nil, nil, "a purpose that this version of the program does not know"
 	}
 	return s, i, ""

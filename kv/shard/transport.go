@@ -1,9 +1,11 @@
 package shard
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,8 +21,9 @@ const (
 	// retryFirst and retryLast are the pauses between attempts to send entries.
 	retryFirst = 10 * time.Millisecond
 	retryLast  = 200 * time.Millisecond
-	// stallTime is how long a snapshot may stand still on its way.
-	stallTime = 30 * time.Second
+	// ticketScale makes Raft wait for an answer to a ticket for transportTimeout times
+	// its size over this, over a minute: a disk may be slow to take the state in.
+	ticketScale = 4
 )
 
 // peerTransport is Raft's network transport, with what Raft lacks for it: bounds in
@@ -42,6 +45,7 @@ func newPeerTransport(s *streams, config *raft.NetworkTransportConfig) *peerTran
 		NetworkTransport: raft.NewNetworkTransportWithConfig(config), streams: s,
 		rpcs: make(chan raft.RPC), stop: make(chan struct{}),
 	}
+	p.TimeoutScale = ticketScale
 	p.done.Go(func() {
 		for {
 			select {
@@ -65,7 +69,7 @@ func (p *peerTransport) hand(rpc raft.RPC) {
 	}
 }
 
-// watchedReader reads a snapshot that comes in. Raft waits for it without a bound, and
+// watchedReader reads a ticket that comes in. Raft waits for it without a bound, and
 // a sender that has vanished would leave the replica deaf.
 type watchedReader struct {
 	io.Reader
@@ -177,62 +181,41 @@ func (b boundPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft
 	return b.AppendPipeline.AppendEntries(args, resp)
 }
 
-// InstallSnapshot implements raft.Transport. The state is copied here, once the peer
-// has answered: Raft would have it copied again and again for one that is away.
+// InstallSnapshot implements raft.Transport. The state goes ahead on a stream of its
+// own, once the peer has answered, and then Raft's message with the ticket to it.
 func (p *peerTransport) InstallSnapshot(id raft.ServerID, to raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	out, ok := data.(*outgoing)
 	if !ok {
 		return p.NetworkTransport.InstallSnapshot(id, to, args, resp, data)
 	}
 	out.pin.sentTo(string(id))
-	if err := p.knock(string(to)); err != nil {
+	conn, err := p.reach(string(to))
+	if err != nil {
 		return err
 	}
-	size, err := out.export(p.streams.ctx)
+	defer conn.Close()
+	t, err := out.send(conn, args.Term)
 	if err != nil {
-		return fmt.Errorf("copy the state: %w", err)
+		return fmt.Errorf("send the state: %w", err)
 	}
-	args.Size = size
-	watched := &watchedWriter{out, time.AfterFunc(stallTime, func() {
-		p.streams.cut(func(c *stream) bool { return c.to == string(to) })
-	})}
-	defer watched.timer.Stop()
-	return p.NetworkTransport.InstallSnapshot(id, to, args, resp, watched)
+	b := t.encode()
+	args.Size = int64(len(b))
+	return p.NetworkTransport.InstallSnapshot(id, to, args, resp, bytes.NewReader(b))
 }
 
-// knock waits until a replica is there.
-func (p *peerTransport) knock(to string) error {
+// reach opens a stream for the state to a replica, and waits until it is there.
+func (p *peerTransport) reach(to string) (net.Conn, error) {
 	for end := time.Now().Add(stallTime); ; {
 		ctx, cancel := context.WithTimeout(p.streams.ctx, transportTimeout)
-		conn, err := p.streams.dial(ctx, to, forQuestions)
+		conn, err := p.streams.dial(ctx, to, forState)
 		cancel()
-		if err == nil {
-			return conn.Close()
-		}
-		if time.Now().After(end) {
-			return err
+		if err == nil || time.Now().After(end) {
+			return conn, err
 		}
 		select {
 		case <-time.After(retryLast):
 		case <-p.stop:
-			return err
+			return nil, err
 		}
 	}
-}
-
-// watchedWriter is read by what writes a snapshot to a peer. One that stands still is
-// given up: the bound that Raft sets grows with the size, to hours.
-type watchedWriter struct {
-	io.Reader
-	timer *time.Timer
-}
-
-func (w *watchedWriter) Read(b []byte) (int, error) {
-	n, err := w.Reader.Read(b)
-	if err != nil { // it is all sent, and is being installed
-		w.timer.Stop()
-	} else {
-		w.timer.Reset(stallTime)
-	}
-	return n, err
 }
