@@ -22,6 +22,8 @@ type fleet struct {
 	mu  sync.Mutex
 	cut map[[2]string]bool // links that carry nothing, from → to
 	up  map[string]*Node
+
+	slow atomic.Int64 // ns that a block of a transfer takes on its way
 }
 
 func newFleet(t testing.TB, n int, change func(*NodeConfig)) *fleet {
@@ -53,6 +55,9 @@ func (l link) Write(b []byte) (int, error) {
 	if l.f.isCut(l.from, l.to) {
 		_ = l.Close()
 		return 0, errors.New("link is cut")
+	}
+	if len(b) >= blockBytes {
+		time.Sleep(time.Duration(l.f.slow.Load()))
 	}
 	return l.Conn.Write(b)
 }

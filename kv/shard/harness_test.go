@@ -257,9 +257,14 @@ func ctx(t testing.TB) context.Context {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	eventuallyIn(t, 10*time.Second, what, ok)
+}
+
+func eventuallyIn(t testing.TB, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within 10 s: %s", what)
+			t.Fatalf("not within %v: %s", within, what)
 		}
 	}
 }

@@ -17,7 +17,7 @@ type pins struct {
 	set map[*pin]struct{}
 }
 
-// pin keeps the log behind an entry.
+// pin keeps the log from an entry on.
 type pin struct {
 	of *pins
 
@@ -28,7 +28,7 @@ type pin struct {
 	moved   time.Time
 }
 
-// add keeps the log behind index.
+// add keeps the log from index on.
 func (p *pins) add(index uint64) *pin {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +119,8 @@ func (p *pins) limit(durable uint64, now time.Time) uint64 {
 			delete(p.set, n)
 			continue
 		}
-		durable = min(durable, n.index)
+		// The entry itself stays: Raft names it, and its term, ahead of the next.
+		durable = min(durable, max(n.index, 1)-1)
 	}
 	return durable
 }
