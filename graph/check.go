@@ -36,7 +36,7 @@ const maxFindings = 1000
 // wrong is looked at again until it stands still. What lies on other nodes is
 // not looked at.
 func (g *Graph) Check(ctx context.Context, progress func(CheckProgress)) (CheckReport, error) {
-	return newChecker(g, progress, g.settle).run(ctx)
+	return newChecker(g, progress).run(ctx)
 }
 
 // CheckStore checks the shards in a store that no server has open. What is
@@ -59,7 +59,8 @@ func CheckStore(ctx context.Context, store kv.Store, shards int, progress func(C
 	if err := g.openReplicas(); err != nil {
 		return CheckReport{}, err
 	}
-	c := newChecker(g, progress, nil)
+	c := newChecker(g, progress)
+	c.still = true
 	if err := c.loadPending(); err != nil {
 		return CheckReport{}, err
 	}
@@ -84,9 +85,7 @@ func storedShards(store kv.Store) ([]uint32, error) {
 type checker struct {
 	members  []*member // the replicas of this node
 	progress func(CheckProgress)
-	// settle waits until what shard from owes shard to is delivered. nil: the
-	// store stands still.
-	settle func(ctx context.Context, from, to uint32) error
+	still    bool // nothing changes: no server has the store open
 	// pending are the lists and counters that undelivered records will change.
 	pending map[pendingKey]bool
 
@@ -99,9 +98,9 @@ type checker struct {
 	told   time.Time
 }
 
-func newChecker(g *Graph, progress func(CheckProgress), settle func(ctx context.Context, from, to uint32) error) *checker {
+func newChecker(g *Graph, progress func(CheckProgress)) *checker {
 	return &checker{
-		members: g.replicas(), progress: progress, settle: settle, ends: newEndSums(), broken: map[ListKey]bool{},
+		members: g.replicas(), progress: progress, ends: newEndSums(), broken: map[ListKey]bool{},
 	}
 }
 

@@ -3,7 +3,6 @@ package graph
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -38,120 +37,73 @@ func (c *checker) doubt(ctx context.Context, d doubt) error {
 	return c.settleDoubts(ctx)
 }
 
-// settleDoubts looks at each disagreement again. It is a fault only if it is
-// there while neither end changes and nothing is on its way between them.
+// settleDoubts looks at the disagreements again, until each is gone or proven.
 func (c *checker) settleDoubts(ctx context.Context) error {
-	for _, d := range c.doubts {
-		settled, err := c.settleOne(ctx, d)
-		if err != nil {
-			return err
+	rest := c.doubts
+	c.doubts = nil
+	if c.still {
+		for i := range rest {
+			c.settleStill(&rest[i])
 		}
-		if !settled {
+		return nil
+	}
+	last, err := c.look(ctx, rest)
+	for try := 0; err == nil && len(last.doubts) > 0; try++ {
+		if try == settleTries {
+			c.report.Skipped += uint64(len(last.doubts))
+			return nil
+		}
+		if last, err = c.again(ctx, last); err == nil && len(last.doubts) > 0 {
+			err = pauseFor(ctx, settlePause)
+		}
+	}
+	return err
+}
+
+// settleStill settles a doubt in a store that stands still: it is a fault unless what
+// is in the outboxes changes what is doubted.
+func (c *checker) settleStill(d *doubt) {
+	if c.pending[d.key()] || c.pending[d.mirrored()] || d.derived != nil && len(c.pending) > 0 {
+		c.report.Skipped++
+		return
+	}
+	c.fault("%s", d.String())
+}
+
+// again looks at the doubts of a moment once more. It keeps those that are neither gone
+// nor proven.
+func (c *checker) again(ctx context.Context, last *moment) (*moment, error) {
+	asked := make([]doubt, len(last.doubts))
+	for i := range last.doubts {
+		asked[i] = last.doubts[i].doubt
+	}
+	now, err := c.look(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	kept := now.doubts[:0]
+	for i, d := range now.doubts {
+		switch {
+		case d.away:
 			c.report.Skipped++
-		}
-	}
-	c.doubts = c.doubts[:0]
-	return nil
-}
-
-func (c *checker) settleOne(ctx context.Context, d doubt) (settled bool, err error) {
-	if c.settle == nil {
-		if c.pending[d.key()] || c.pending[d.mirrored()] || d.derived != nil && len(c.pending) > 0 {
-			return false, nil
-		}
-		c.fault("%s", d.String())
-		return true, nil
-	}
-	for range settleTries {
-		before := c.positions(d)
-		if err := c.settleStreams(ctx, d); err != nil {
-			return false, err
-		}
-		what, err := c.again(d)
-		if err != nil {
-			return false, err
-		}
-		if what == "" {
-			return true, nil
-		}
-		if slices.Equal(before, c.positions(d)) {
-			d.what = what
+		case d.what == "":
+		case d.proven(&last.doubts[i], last.streams, now.streams):
 			c.fault("%s", d.String())
-			return true, nil
-		}
-		select {
-		case <-ctx.Done():
-			return false, ctx.Err()
-		case <-time.After(settlePause):
+		default:
+			kept = append(kept, d)
 		}
 	}
-	return false, nil
+	now.doubts = kept
+	return now, nil
 }
 
-// positions of the slots that the doubt is about, as far as they are few. A
-// derived counter depends on many lists: there all shards have to stand still.
-func (c *checker) positions(d doubt) []uint64 {
-	var out []uint64
-	if d.derived == nil {
-		for _, v := range [2]Vertex{d.list.Vertex, d.other.Vertex} {
-			out = append(out, c.views.of(v).m.last[SlotOf(v)].Load())
-		}
-		return out
+func pauseFor(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
-	for _, mb := range c.members {
-		most := uint64(0)
-		for j := range mb.machine.last {
-			most = max(most, mb.machine.last[j].Load())
-		}
-		out = append(out, most)
-	}
-	return out
-}
-
-func (c *checker) settleStreams(ctx context.Context, d doubt) error {
-	if d.derived == nil {
-		a, b := c.views.of(d.list.Vertex).m.cfg.ID, c.views.of(d.other.Vertex).m.cfg.ID
-		return errors.Join(c.settle(ctx, a, b), c.settle(ctx, b, a))
-	}
-	for _, a := range c.members {
-		for _, b := range c.members {
-			if err := c.settle(ctx, a.machine.cfg.ID, b.machine.cfg.ID); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// again looks at a doubt with views of now.
-func (c *checker) again(d doubt) (string, error) {
-	var now sight
-	if err := now.take(c.members); err != nil {
-		return "", err
-	}
-	defer now.release()
-	if d.derived != nil {
-		return now.sumDiffers(d.list.Vertex, d.derived)
-	}
-	list, err := now.list(d.list)
-	if err != nil {
-		return "", err
-	}
-	e, ok, err := list.Get(d.peer)
-	if err != nil {
-		return "", err
-	}
-	if ok {
-		return now.disagree(d.other, d.list.Vertex.ID, &e)
-	}
-	other, err := now.list(d.other)
-	if err != nil {
-		return "", err
-	}
-	if ok, err = other.Has(d.list.Vertex.ID); err != nil || !ok {
-		return "", err
-	}
-	return "only the other end has it", nil
 }
 
 func (d *doubt) key() pendingKey {
@@ -170,21 +122,6 @@ func (d *doubt) String() string {
 		return fmt.Sprintf("vertex %v, metric %d: %s", d.list.Vertex, d.derived.Metric, d.what)
 	}
 	return fmt.Sprintf("edge type %d, vertex %v (%s), peer %d: %s", d.list.Type, d.list.Vertex, d.list.Dir, d.peer, d.what)
-}
-
-// settle waits until everything that shard from has sent to shard to is applied.
-func (g *Graph) settle(ctx context.Context, from, to uint32) error {
-	if from == to {
-		return nil
-	}
-	snd := g.sender(from, to)
-	if snd == nil {
-		return nil
-	}
-	snd.mu.Lock()
-	given := snd.given
-	snd.mu.Unlock()
-	return snd.await(ctx, given)
 }
 
 // loadPending gathers what the undelivered records of all outboxes will change.

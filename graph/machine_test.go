@@ -138,7 +138,9 @@ func TestStateDependsOnTheLogAlone(t *testing.T) {
 				}
 			}
 		}
-		return contents(t, m)
+		d, err := follower(t, m).Digest(t.Context(), 0)
+		must(t, err)
+		return fmt.Sprintf("digest %x\n%s", d.Hash, contents(t, m))
 	}
 	want := run(0, false)
 	for seed := int64(1); seed < 5; seed++ {

@@ -270,3 +270,18 @@ func TestWindowsAtTheEdgesOfTime(t *testing.T) {
 		}
 	}
 }
+
+// settle waits until everything that shard from has sent to shard to is applied.
+func (g *Graph) settle(ctx context.Context, from, to uint32) error {
+	if from == to {
+		return nil
+	}
+	snd := g.sender(from, to)
+	if snd == nil {
+		return nil
+	}
+	snd.mu.Lock()
+	given := snd.given
+	snd.mu.Unlock()
+	return snd.await(ctx, given)
+}
