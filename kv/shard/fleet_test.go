@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -307,6 +308,35 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 		t.Errorf("%d members after a removal", got)
 	}
 	f.add("a")
+}
+
+// Raft's transfer to a peer that is gone hangs at the second attempt, and refuses writes
+// meanwhile: it is not begun.
+func TestATransferToAPeerThatIsGoneDoesNotStopTheShard(t *testing.T) {
+	f := newFleet(t, 3, nil).form()
+	f.add("a")
+	at := slices.IndexFunc(f.rigs, func(r *rig) bool { return r.shards[1] != f.leader() })
+	gone := f.rigs[at].shards[1].replica
+	f.close(f.rigs[at])
+	f.add("a") // what is sent to it again and again
+	for range 4 {
+		if err := f.leader().TransferLeadership(ctx(t), gone); err == nil {
+			t.Error("handed over")
+		}
+		time.Sleep(600 * time.Millisecond)
+	}
+	c, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	for {
+		_, err := f.leader().Propose(c, []byte("a"))
+		if err == nil {
+			break
+		}
+		if c.Err() != nil {
+			t.Fatalf("no write comes through: %v", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // A replica too far behind for the log is sent the state, and goes on from there; also

@@ -134,12 +134,29 @@ func (s *Shard) TransferLeadership(ctx context.Context, replica string) error {
 	if replica != "" && !slices.Contains(others, replica) {
 		return fmt.Errorf("shard %d: hand the leadership to %s: it is no other voter", s.id, replica)
 	}
+	if replica != "" && !s.answers(ctx, replica) {
+		// Raft would begin, and the second transfer to a peer that is gone would never
+		// end: the leader would refuse every write from then on.
+		return fmt.Errorf("shard %d: hand the leadership to %s: %w: it does not answer", s.id, replica, ErrLagging)
+	}
 	return s.reconfigure(ctx, "hand the leadership to", replica, func(time.Duration) raft.Future {
 		if replica == "" {
 			return s.raft().LeadershipTransfer()
 		}
 		return s.raft().LeadershipTransferToServer(raft.ServerID(replica), raft.ServerAddress(replica))
 	})
+}
+
+// answers reports whether a replica tells how far it is, soon.
+func (s *Shard) answers(ctx context.Context, replica string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*s.heartbeat())
+	defer cancel()
+	select {
+	case a := <-s.lines.ask([]string{replica}):
+		return a.err == nil
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (s *Shard) reconfigure(ctx context.Context, what, replica string, change func(time.Duration) raft.Future) error {
