@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,13 +22,18 @@ import (
 // ports are where this node is reached.
 type ports struct {
 	peer *peer.Port // nil: other nodes do not reach it
+	tls  *tls.Config
 	grpc string
 }
 
 // listenPeers opens the peer port. A node alone goes on without it where another
 // process has the default one: several on one machine need no flag for it.
 func listenPeers(cfg config, srv *server.Server, log *slog.Logger) (*ports, error) {
-	p, err := peer.Listen(cfg.PeerAddr, nil, log)
+	secure, err := cfg.Cluster.TLS.read()
+	if err != nil {
+		return nil, err
+	}
+	p, err := peer.Listen(cfg.PeerAddr, secure, log)
 	alone := cfg.Cluster.Join == "" && cfg.Cluster.Replication <= 1 && cfg.PeerAddr == server.Defaults().PeerAddr
 	if err != nil && !alone {
 		return nil, fmt.Errorf("peer_addr: %w; stop what listens there, or choose another address", err)
@@ -35,7 +41,7 @@ func listenPeers(cfg config, srv *server.Server, log *slog.Logger) (*ports, erro
 	if err != nil {
 		log.Warn("no port for other nodes: this one stays alone (choose another with --peer-addr)", "error", err)
 	}
-	return &ports{peer: p, grpc: srv.GRPCAddr()}, nil
+	return &ports{peer: p, tls: secure, grpc: srv.GRPCAddr()}, nil
 }
 
 // peerAddr is the address of the peer port, or "off".
@@ -71,7 +77,7 @@ type membership struct {
 
 func newMembership(h host, cfg config, p *ports, log *slog.Logger) *membership {
 	m := &membership{host: h, cfg: cfg, ports: p, log: log, board: catalog.NewBoard(nil)}
-	m.pool = peer.NewPool(m.address, h.wire, nil)
+	m.pool = peer.NewPool(m.address, h.wire, p.tls)
 	return m
 }
 
@@ -90,7 +96,7 @@ func (m *membership) self(id string) catalog.RegisterNode {
 	}
 	return catalog.RegisterNode{
 		ID: id, PeerAddr: addr, GRPCAddr: m.ports.grpc, Zone: m.cfg.Cluster.Zone,
-		Gateway: m.cfg.Cluster.has(roleGateway), Storage: m.cfg.Cluster.has(roleStorage),
+		Gateway: m.cfg.Cluster.has(roleGateway), Storage: m.cfg.Cluster.has(roleStorage), Level: m.host.featureLevel(),
 	}
 }
 
@@ -126,7 +132,7 @@ func (m *membership) join(path string) (*datadir.Identity, error) {
 
 // ask joins through a node, and tries again while it cannot be reached.
 func (m *membership) ask(ctx context.Context, seed string, self catalog.RegisterNode) (*catalog.Map, error) {
-	c, err := peer.DialClient(seed, m.host.wire, nil)
+	c, err := peer.DialClient(seed, m.host.wire, m.ports.tls)
 	if err != nil {
 		return nil, err
 	}
@@ -135,6 +141,7 @@ func (m *membership) ask(ctx context.Context, seed string, self catalog.Register
 		res, err := c.Join(ctx, &peerv1.JoinRequest{
 			NodeId: self.ID, PeerAddr: self.PeerAddr, GrpcAddr: self.GRPCAddr,
 			Gateway: self.Gateway, Storage: self.Storage, Zone: self.Zone, Version: version,
+			Level: self.Level,
 		})
 		if err == nil {
 			return catalog.DecodeMap(res.GetMap())
@@ -169,6 +176,9 @@ func (m *membership) load(dir *datadir.Dir) error {
 	if len(last.Nodes) > 1 && m.ports.peer == nil {
 		return errors.New("peer_addr: this node has others in its cluster and needs the port; stop what listens there, or choose another address")
 	}
+	if err := cluster.Admitted(last, m.id.NodeID, m.host.featureLevel()); err != nil {
+		return err
+	}
 	m.board.Post(last.Since(0))
 	return err
 }
@@ -179,7 +189,8 @@ func (n *node) openCluster(schema *graph.Schema) error {
 	m := n.cluster
 	m.member = cluster.New(cluster.Config{
 		Self: m.self(m.id.NodeID), Node: n.shards, State: n.state,
-		Board: m.board, File: m.file, Pool: m.pool, DeadAfter: m.cfg.Cluster.DeadAfter, Log: m.log,
+		Board: m.board, File: m.file, Pool: m.pool, DeadAfter: m.cfg.Cluster.DeadAfter, MaxDead: m.cfg.Cluster.MaxDead,
+		Expelled: n.expel, Log: m.log,
 	})
 	founder := !m.id.Joined && m.board.Map().Version == 0
 	if !founder && !slices.Contains(n.shards.Replicas(), catalog.CatalogShard) {
@@ -201,10 +212,10 @@ func (m *membership) firstMap(schema *graph.Schema) *catalog.Map {
 	here := func() []catalog.Replica { return []catalog.Replica{{Node: self.ID}} }
 	mp := &catalog.Map{
 		Version: 1, ClusterID: m.id.ClusterID, Timeline: m.id.Timeline, PageKey: m.id.TokenKey,
-		SettingsVersion: 1, Replication: max(1, m.cfg.Cluster.Replication), Schema: []byte(schema.YAML()),
+		Level: self.Level, SettingsVersion: 1, Replication: max(1, m.cfg.Cluster.Replication), Schema: []byte(schema.YAML()),
 		Nodes: []catalog.Node{{
 			ID: self.ID, PeerAddr: self.PeerAddr, GRPCAddr: self.GRPCAddr, Gateway: self.Gateway, Storage: self.Storage,
-			Zone: self.Zone, State: catalog.Active, Changed: 1,
+			Zone: self.Zone, State: catalog.Active, Level: self.Level, Changed: 1,
 		}},
 		Catalog: catalog.Shard{ID: catalog.CatalogShard, First: 1, Replicas: here(), Changed: 1},
 	}

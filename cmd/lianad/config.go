@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,9 @@ import (
 
 	"github.com/lianadb/liana/edgelist"
 	"github.com/lianadb/liana/graph"
+	"github.com/lianadb/liana/kv/catalog"
 	"github.com/lianadb/liana/server"
+	"github.com/lianadb/liana/server/peer"
 )
 
 // config is everything that can be set. The YAML names are those of the file;
@@ -50,6 +53,30 @@ type clusterConfig struct {
 	// DeadAfter is how long a node may be away before its replicas are made anew
 	// elsewhere.
 	DeadAfter time.Duration `yaml:"dead_after"`
+	// MaxDead is how many nodes may be replaced so at once (0: a quarter of them).
+	MaxDead int `yaml:"max_dead"`
+	// TLS are the files of this node's certificate; without them nodes talk in the clear.
+	TLS tlsConfig `yaml:"tls"`
+}
+
+// tlsConfig names PEM files: this node's certificate and key, and the authority that
+// the nodes of the cluster are to be certified by.
+type tlsConfig struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+	CA   string `yaml:"ca"`
+}
+
+// read returns what the files hold, nil where none are named.
+func (c tlsConfig) read() (*tls.Config, error) {
+	if c == (tlsConfig{}) {
+		return nil, nil
+	}
+	conf, err := peer.TLSFiles(c).Config()
+	if err != nil {
+		return nil, usageError{fmt.Errorf("cluster.tls: %w", err)}
+	}
+	return conf, nil
 }
 
 // Roles of a node.
@@ -78,6 +105,12 @@ func (c clusterConfig) validate() error {
 	}
 	if c.DeadAfter < time.Second {
 		errs = append(errs, fmt.Errorf("cluster.dead_after: %v (allowed: 1s or more)", c.DeadAfter))
+	}
+	if t := c.TLS; t != (tlsConfig{}) && (t.Cert == "" || t.Key == "" || t.CA == "") {
+		errs = append(errs, errors.New("cluster.tls: cert, key and ca belong together: name all three, or none"))
+	}
+	if c.MaxDead < 0 || c.MaxDead > catalog.MaxNodes {
+		errs = append(errs, fmt.Errorf("cluster.max_dead: %d (allowed: 0 to %d)", c.MaxDead, catalog.MaxNodes))
 	}
 	return errors.Join(errs...)
 }

@@ -119,6 +119,9 @@ func (p *Port) sort(conn net.Conn) {
 	_, err := io.ReadFull(conn, first)
 	<-p.unknown
 	if err != nil || conn.SetReadDeadline(time.Time{}) != nil {
+		if !errors.Is(err, io.EOF) { // not somebody who looks whether the port is open
+			p.log.Warn("peer port: a connection was refused", "from", conn.RemoteAddr().String(), "error", err)
+		}
 		_ = conn.Close()
 		return
 	}
