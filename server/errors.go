@@ -48,6 +48,8 @@ type rule struct {
 	// detail: the error's whole text is for the client. Without it the client gets
 	// the text of is alone; what it wraps may name files and keys.
 	detail bool
+	// long: its text tells what to do, and is cut at maxAdvice only.
+	long bool
 }
 
 // rules is the one table from errors to codes. The first rule that fits counts:
@@ -83,7 +85,7 @@ func rules() []rule {
 		{is: shard.ErrFault, code: codes.Unavailable, reason: "SHARD_FAILED", retry: later},
 		{is: shard.ErrLogLost, code: codes.DataLoss, reason: "LOG_LOST"},
 
-		{is: ErrClusterRefused, code: codes.FailedPrecondition, reason: "CLUSTER_REFUSED", detail: true},
+		{is: ErrClusterRefused, code: codes.FailedPrecondition, reason: "CLUSTER_REFUSED", detail: true, long: true},
 		{is: ErrNoCluster, code: codes.Unimplemented, reason: "NO_CLUSTER"},
 
 		{is: errNotReady, code: codes.Unavailable, reason: "NOT_READY", retry: soon},
@@ -104,6 +106,9 @@ func rules() []rule {
 // maxErrorText bounds a message: 10,000 of them, with the rest of an answer, stay
 // under what a default client takes.
 const maxErrorText = 256
+
+// maxAdvice bounds a message with steps to take. There is one an answer.
+const maxAdvice = 1024
 
 // verdict is an error as a client sees it.
 type verdict struct {
@@ -133,7 +138,11 @@ func (t table) judge(err error) verdict {
 		}
 		maps.Copy(v.meta, extra.meta)
 	}
-	v.message = cut(v.message, maxErrorText)
+	most := maxErrorText
+	if v.long {
+		most = maxAdvice
+	}
+	v.message = cut(v.message, most)
 	return v
 }
 

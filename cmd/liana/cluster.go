@@ -52,7 +52,7 @@ func (c *cli) clusterStatusCommand() *cobra.Command {
 }
 
 func clusterTable(w io.Writer, a *lianav1.GetClusterResponse) {
-	fmt.Fprintf(w, "cluster\t%s\nreplication\t%d\nmap\tversion %d\n\n", a.GetClusterId(), a.GetReplication(), a.GetMapVersion())
+	fmt.Fprintf(w, "cluster\t%s\nreplication\t%d\nmap\tversion %d, level %d\n\n", a.GetClusterId(), a.GetReplication(), a.GetMapVersion(), a.GetLevel())
 	fmt.Fprintln(w, "NODE\tPEER\tGRPC\tROLES\tZONE\tSTATE\tREPLICAS\tLEADERS")
 	for _, n := range a.GetNodes() {
 		state := n.GetState()
@@ -69,6 +69,12 @@ func clusterTable(w io.Writer, a *lianav1.GetClusterResponse) {
 			name, slots = "catalog", "-"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, slots, shortNode(s.GetLeader(), "NONE"), strings.Join(replicaWords(s), ", "))
+	}
+	if len(a.GetRemarks()) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, r := range a.GetRemarks() {
+		fmt.Fprintln(w, r)
 	}
 }
 
@@ -227,6 +233,42 @@ func (c *cli) awaitEmpty(ctx context.Context, node string) error {
 	}
 }
 
+// awaitRemoved waits until what a lost node held is made anew elsewhere.
+func (c *cli) awaitRemoved(ctx context.Context, node string) error {
+	bar := c.newProgress("replicas made anew")
+	defer bar.clear()
+	first := -1
+	for {
+		answer, err := c.overview(ctx)
+		if err != nil {
+			return err
+		}
+		state, left := "", replicasOn(answer, node)
+		for _, n := range answer.GetNodes() {
+			if n.GetId() == node {
+				state = n.GetState()
+			}
+		}
+		if first < 0 {
+			first = left
+		}
+		switch state {
+		case "removed":
+			bar.clear()
+			return c.out.message(answer, func(w io.Writer) { fmt.Fprintln(w, "the node is removed") })
+		case "leaving":
+		default:
+			return fmt.Errorf("node %s is %s again: somebody activated it", node, state)
+		}
+		bar.update(uint64(first-min(left, first)), 1-float64(left)/float64(max(1, first)))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(drainLook):
+		}
+	}
+}
+
 func replicasOn(a *lianav1.GetClusterResponse, node string) int {
 	n := 0
 	for _, s := range a.GetShards() {
@@ -248,13 +290,15 @@ func (c *cli) clusterActivateCommand() *cobra.Command {
 }
 
 func (c *cli) clusterRemoveCommand() *cobra.Command {
-	return c.nodeCommand("remove-node", "Remove an empty node from the cluster for good",
-		`Remove an empty node from the cluster for good: its id never comes back. Drain it
-first; the replicas of a node that is down are made anew elsewhere after some time.`,
+	return c.nodeCommand("remove-node", "Remove a node that is empty, or lost, for good",
+		`Remove a node from the cluster for good: its id never comes back. A node that
+answers is drained first. One that is lost needs no more than this: what it held is
+made anew on other nodes, and the command waits for that. It is refused, with what
+to do, where a shard has no majority without the node, or no room.`,
 		func(ctx context.Context, client lianav1.ClusterClient, node string) error {
 			_, err := call(ctx, c, client.RemoveNode, &lianav1.RemoveNodeRequest{Node: node})
 			return err
-		}, nil)
+		}, c.awaitRemoved)
 }
 
 func (c *cli) clusterReplicationCommand() *cobra.Command {

@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +20,7 @@ type fleet struct {
 	t      *testing.T
 	board  *switchboard
 	places []*place
+	more   []string // arguments of every node
 }
 
 // place is where a node runs, over its restarts.
@@ -31,36 +35,63 @@ type place struct {
 }
 
 // newFleet starts a cluster and waits until every shard has its three voters.
-func newFleet(t *testing.T, nodes int) *fleet {
+func newFleet(t *testing.T, nodes int, more ...string) *fleet {
 	t.Helper()
 	board, err := newSwitchboard()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(board.close)
-	f := &fleet{t: t, board: board}
-	for i := range nodes {
-		p := &place{f: f, name: fmt.Sprint(i), dir: filepath.Join(t.TempDir(), "data")}
-		f.places = append(f.places, p)
-		if i == 0 {
-			p.start("--peer-addr", "127.0.0.1:0", "--replication", "3")
-		} else {
-			p.start("--peer-addr", "127.0.0.1:0", "--join", f.places[0].peer)
-		}
+	f := &fleet{t: t, board: board, more: more}
+	f.add("--replication", "3")
+	for range nodes - 1 {
+		f.join()
 	}
 	f.settled()
 	return f
 }
 
 // newTrio is a cluster of three.
-func newTrio(t *testing.T) *fleet {
+func newTrio(t *testing.T, more ...string) *fleet {
 	t.Helper()
-	return newFleet(t, 3)
+	return newFleet(t, 3, more...)
+}
+
+// add starts one more node.
+func (f *fleet) add(more ...string) *place {
+	f.t.Helper()
+	p := &place{f: f, name: fmt.Sprint(len(f.places)), dir: filepath.Join(f.t.TempDir(), "data")}
+	f.places = append(f.places, p)
+	p.start(append(more, "--peer-addr", "127.0.0.1:0")...)
+	return p
+}
+
+// join adds a node through the first that runs.
+func (f *fleet) join() *place {
+	f.t.Helper()
+	for _, p := range f.places {
+		if p.up {
+			return f.add("--join", p.peer)
+		}
+	}
+	f.t.Fatal("no node to join")
+	return nil
+}
+
+// destroy kills a node and its data.
+func (p *place) destroy() {
+	p.f.t.Helper()
+	d := p.down()
+	d.signal(syscall.SIGKILL)
+	d.wait()
+	if err := os.RemoveAll(p.dir); err != nil {
+		p.f.t.Fatal(err)
+	}
 }
 
 func (p *place) start(more ...string) {
 	p.f.t.Helper()
-	d := launchWith(p.f.t, p.f.board.env(p.name), startArgs(p.dir, more...)...).daemon()
+	d := launchWith(p.f.t, p.f.board.env(p.name), startArgs(p.dir, slices.Concat(p.f.more, more)...)...).daemon()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.d, p.up, p.peer = d, true, d.ready["peer"]

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,9 +27,16 @@ import (
 // processes of the code under test.
 const asDaemon = "LIANAD_TEST_AS_DAEMON"
 
+// atLevel makes it a program of another feature level.
+const atLevel = "LIANAD_TEST_AT_LEVEL"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asDaemon) != "" {
-		os.Exit(run(faultyHost(), os.Args[1:], os.Stdout, os.Stderr))
+		h := faultyHost()
+		if level, err := strconv.ParseUint(os.Getenv(atLevel), 10, 32); err == nil {
+			h.level = uint32(level)
+		}
+		os.Exit(run(h, os.Args[1:], os.Stdout, os.Stderr))
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"github.com/lianadb/liana/kv/catalog"
 	"github.com/lianadb/liana/kv/pebblekv"
 	"github.com/lianadb/liana/kv/shard"
 	"github.com/lianadb/liana/server/peer"
@@ -15,6 +16,15 @@ type host struct {
 	clock shard.Clock
 	fs    pebblekv.FS
 	wire  peer.Wire // to other nodes
+	level uint32    // of the program, where it is to be taken for an older or newer one
+}
+
+// featureLevel is what the program can read.
+func (h host) featureLevel() uint32 {
+	if h.level != 0 {
+		return h.level
+	}
+	return catalog.ThisLevel
 }
 
 // now is the wall clock; nil: the computer's.

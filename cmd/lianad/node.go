@@ -29,6 +29,8 @@ type node struct {
 	shards     *shard.Node
 	graph      *graph.Graph
 	cluster    *membership
+	// expelled says why the node may not be one of its cluster any more; of capacity 1.
+	expelled chan error
 	// flushed is called when the state has become durable; nil until there are shards.
 	flushed atomic.Pointer[func()]
 }
@@ -36,7 +38,7 @@ type node struct {
 // openNode opens the layers from the bottom up. On an error those that were
 // opened are closed again.
 func openNode(h host, cfg config, schema *graph.Schema, ports *ports, log *slog.Logger, fatal func(error)) (*node, error) {
-	n := &node{host: h, cfg: cfg, log: log, fatal: fatal, cluster: newMembership(h, cfg, ports, log)}
+	n := &node{host: h, cfg: cfg, log: log, fatal: fatal, cluster: newMembership(h, cfg, ports, log), expelled: make(chan error, 1)}
 	for _, open := range []func() error{
 		n.limitMemory, n.openDir, n.openStores, n.openShards,
 		func() error { return n.openCluster(schema) },
@@ -74,6 +76,9 @@ func (n *node) openDir() (err error) {
 	n.guard = server.NewDiskGuard(n.dir.Path(), n.cfg.Disk.ReserveBytes, n.log)
 	return nil
 }
+
+// expel ends the node.
+func (n *node) expel(err error) { n.expelled <- err }
 
 func (n *node) openStores() (err error) {
 	n.state, err = pebblekv.Open(n.dir.StatePath(), pebblekv.Options{

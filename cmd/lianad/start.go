@@ -115,6 +115,8 @@ func serve(srv *server.Server, n *node, signals <-chan os.Signal, stdout io.Writ
 			log.Warn("not ready yet", "reason", srv.Readiness())
 		case err := <-srv.Failed():
 			return err
+		case err := <-n.expelled:
+			return err
 		case s := <-signals:
 			log.Info("stopping", "signal", s.String())
 			return nil

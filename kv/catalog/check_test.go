@@ -387,7 +387,7 @@ func TestRemovalIsRefusedWhereItCostsAQuorum(t *testing.T) {
 	three, four := cluster(t, 3, 8, 3), cluster(t, 4, 8, 3)
 	one := cluster(t, 2, 8, 1)
 	empty := *four
-	empty.Nodes = append(slices.Clone(four.Nodes), Node{ID: "x", Storage: true, State: Active, Changed: 1})
+	empty.Nodes = append(slices.Clone(four.Nodes), Node{ID: "x", Storage: true, State: Active, Level: 2, Changed: 1})
 	for i, c := range []struct {
 		m    *Map
 		node string

@@ -72,6 +72,7 @@ func (e *encoder) node(n *Node) {
 	e.uint64(n.Incarnation)
 	e.roles(n.Gateway, n.Storage)
 	e.byte(byte(n.State))
+	e.uvarint(uint64(n.Level))
 	e.string(n.PeerAddr)
 	e.string(n.GRPCAddr)
 	e.string(n.Zone)
@@ -107,13 +108,28 @@ func (e *encoder) shard(s *Shard) {
 // decoder reads what an encoder wrote. After the first field that does not fit it is
 // bad and yields zeros. Nothing that it yields shares memory with its bytes.
 type decoder struct {
-	rest []byte
-	ids  []string
-	met  map[string]bool
-	bad  bool
+	rest   []byte
+	format byte
+	ids    []string
+	met    map[string]bool
+	bad    bool
 }
 
-func newDecoder(b []byte) *decoder { return &decoder{rest: b, met: make(map[string]bool)} }
+// newDecoder reads the format, with which every document begins.
+func newDecoder(b []byte) *decoder {
+	d := &decoder{rest: b, met: make(map[string]bool)}
+	d.format = d.byte(formatVersion)
+	d.bad = d.bad || d.format == 0
+	return d
+}
+
+// level reads a feature level. Format 1 has none: what wrote it is of the first.
+func (d *decoder) level() uint32 {
+	if d.format < formatLevels {
+		return FirstLevel
+	}
+	return uint32(d.uvarint(MaxLevel))
+}
 
 // end returns the error of a document that is bad or does not end here.
 func (d *decoder) end(what string, size int) error {
@@ -222,7 +238,8 @@ func (d *decoder) replicas() []Replica {
 func (d *decoder) node() Node {
 	n := Node{ID: d.id(), Changed: d.uvarint(maxVersion), Incarnation: d.uint64()}
 	n.Gateway, n.Storage = d.roles()
-	n.State = NodeState(d.byte(byte(Removed)))
+	n.State = NodeState(d.byte(byte(Leaving)))
+	n.Level = d.level()
 	n.PeerAddr, n.GRPCAddr, n.Zone = d.string(MaxAddress), d.string(MaxAddress), d.string(MaxZone)
 	return n
 }

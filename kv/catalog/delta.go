@@ -16,7 +16,11 @@ var (
 	ErrGap = errors.New("map lacks what lies before the delta")
 )
 
-const formatVersion = 1
+// Formats of documents: 2 has feature levels. Format 1 is read, and not written any more.
+const (
+	formatVersion = 2
+	formatLevels  = 2
+)
 
 // Delta is what changed in a map since one of its versions. A whole map is what
 // changed since version 0. It is what followers of the catalog are sent: a cluster of
@@ -173,6 +177,7 @@ func (e *encoder) head(m *Map) {
 	e.uvarint(m.Version)
 	e.string(m.ClusterID)
 	e.uint64(m.Timeline)
+	e.uvarint(uint64(m.Level))
 	e.uvarint(m.SettingsVersion)
 	e.uvarint(uint64(m.Replication))
 	e.bytes(m.PageKey)
@@ -180,6 +185,7 @@ func (e *encoder) head(m *Map) {
 
 func (d *decoder) head() Map {
 	m := Map{Version: d.uvarint(maxVersion), ClusterID: d.string(MaxClusterID), Timeline: d.uint64()}
+	m.Level = d.level()
 	m.SettingsVersion = d.uvarint(maxVersion)
 	m.Replication = int(d.uvarint(MaxReplication))
 	m.PageKey = d.bytes(MaxPageKey)
@@ -190,7 +196,7 @@ func (d *decoder) head() Map {
 // kv.ErrCorruption. That its parts fit together is known once Advance has taken it.
 func DecodeDelta(b []byte) (Delta, error) {
 	d := newDecoder(b)
-	if d.byte(formatVersion) != formatVersion {
+	if d.bad {
 		return Delta{}, corruptf("map of %d bytes: unknown format", len(b))
 	}
 	out := Delta{Base: d.uvarint(maxVersion)}

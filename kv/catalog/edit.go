@@ -53,6 +53,7 @@ const (
 	kindSetSchema
 	kindSetReplication
 	kindSplitShard
+	kindRaiseLevel
 )
 
 // Found founds the cluster: it is the first edit of a catalog, and the only one that
@@ -63,18 +64,20 @@ type Found struct {
 	Map *Map
 }
 
-// RegisterNode makes a node known, or its new addresses, roles and zone. A node
-// proposes it for itself at each start. The node's state stays as it is.
+// RegisterNode makes a node known, or its new addresses, roles, zone and level. A node
+// proposes it for itself at each start. The node's state stays as it is. A node whose
+// level is below the cluster's is refused: it could not read what the others write.
 type RegisterNode struct {
 	ID                 string
 	Incarnation        uint64 // 0: not known, and then not compared
 	PeerAddr, GRPCAddr string
 	Gateway, Storage   bool
 	Zone               string
+	Level              uint32
 }
 
 // SetNodeState begins or ends the draining of a node, or removes it for good. A node
-// that holds copies of shards, or is about to, cannot be removed.
+// that holds copies of shards, or is about to, cannot be removed; it can be Leaving.
 type SetNodeState struct {
 	ID    string
 	State NodeState
@@ -124,6 +127,10 @@ type SplitShard struct {
 	New   uint32
 }
 
+// RaiseLevel makes Level the level of the cluster, if no node of it is below. A level is
+// never lowered: raising it to a lower one changes nothing.
+type RaiseLevel struct{ Level uint32 }
+
 func (Found) kind() editKind          { return kindFound }
 func (RegisterNode) kind() editKind   { return kindRegisterNode }
 func (SetNodeState) kind() editKind   { return kindSetNodeState }
@@ -135,6 +142,7 @@ func (CancelMove) kind() editKind     { return kindCancelMove }
 func (SetSchema) kind() editKind      { return kindSetSchema }
 func (SetReplication) kind() editKind { return kindSetReplication }
 func (SplitShard) kind() editKind     { return kindSplitShard }
+func (RaiseLevel) kind() editKind     { return kindRaiseLevel }
 
 func (c Found) encode(e *encoder) { e.bytes(c.Map.Encode()) }
 
@@ -142,6 +150,7 @@ func (c RegisterNode) encode(e *encoder) {
 	e.id(c.ID)
 	e.uint64(c.Incarnation)
 	e.roles(c.Gateway, c.Storage)
+	e.uvarint(uint64(c.Level))
 	e.string(c.PeerAddr)
 	e.string(c.GRPCAddr)
 	e.string(c.Zone)
@@ -174,6 +183,8 @@ func (c SplitShard) encode(e *encoder) {
 	e.uvarint(uint64(c.New))
 }
 
+func (c RaiseLevel) encode(e *encoder) { e.uvarint(uint64(c.Level)) }
+
 // Command returns the bytes of an edit, to be proposed to the catalog's group. It is
 // refused there (ErrStale) when what it edits was changed after the version expected,
 // commonly that of the map which the editor has looked at.
@@ -203,7 +214,7 @@ func Command(expected uint64, edit Edit) ([]byte, error) {
 // proposing them: bytes that cannot be applied stop the catalog on every node.
 func ParseCommand(b []byte) (expected uint64, edit Edit, err error) {
 	d := newDecoder(b)
-	if d.byte(formatVersion) != formatVersion {
+	if d.bad {
 		return 0, nil, corruptf("command of %d bytes: unknown format", len(b))
 	}
 	kind := editKind(d.byte(math.MaxUint8))
@@ -226,10 +237,11 @@ func (d *decoder) edit(kind editKind) (Edit, error) {
 	case kindRegisterNode:
 		c := RegisterNode{ID: d.id(), Incarnation: d.uint64()}
 		c.Gateway, c.Storage = d.roles()
+		c.Level = d.level()
 		c.PeerAddr, c.GRPCAddr, c.Zone = d.string(MaxAddress), d.string(MaxAddress), d.string(MaxZone)
 		return c, nil
 	case kindSetNodeState:
-		return SetNodeState{ID: d.id(), State: NodeState(d.byte(byte(Removed)))}, nil
+		return SetNodeState{ID: d.id(), State: NodeState(d.byte(byte(Leaving)))}, nil
 	case kindSetReplicas:
 		return SetReplicas{Shard: d.shardID(), Replicas: d.replicas()}, nil
 	case kindNameReplica:
@@ -248,6 +260,8 @@ func (d *decoder) edit(kind editKind) (Edit, error) {
 		return SetReplication{Copies: int(d.uvarint(MaxReplication))}, nil
 	case kindSplitShard:
 		return SplitShard{Shard: d.shardID(), At: uint16(d.uvarint(NumSlots - 1)), New: d.shardID()}, nil
+	case kindRaiseLevel:
+		return RaiseLevel{Level: uint32(d.uvarint(MaxLevel))}, nil
 	}
 	return nil, corruptf("command of unknown kind %d", kind)
 }

@@ -41,25 +41,31 @@ func runEdits(t *testing.T, m *Map, tries []try) *working {
 
 func TestNodesAreRegisteredDrainedAndRemoved(t *testing.T) {
 	w := runEdits(t, sample(), []try{
-		{edit: RegisterNode{ID: "f", Incarnation: 6, PeerAddr: "f:1", Storage: true, Zone: "x"}},
-		{edit: RegisterNode{ID: "f", Incarnation: 6, PeerAddr: "f:1", Storage: true, Zone: "x"}, want: "="},
-		{edit: RegisterNode{ID: "f", PeerAddr: "f:2", Storage: true, Zone: "x"}}, // the address changed
-		{edit: RegisterNode{ID: "f", Incarnation: 7, Storage: true}, want: "its data was wiped", is: ErrWiped},
-		{edit: RegisterNode{ID: "f", Incarnation: 6}, want: "neither a gateway", is: ErrRefused},
-		{edit: RegisterNode{ID: "b", PeerAddr: "b:2", Storage: true}}, // a draining node keeps draining
-		{edit: RegisterNode{ID: "a", Gateway: true}, want: "holds copies of 4 shards", is: ErrRefused},
-		{edit: RegisterNode{ID: "e", Storage: true}, want: "empty data directory", is: ErrRemoved},
-		{edit: RegisterNode{ID: "e e", Storage: true}, want: "letters, digits", is: ErrRefused},
+		{edit: RegisterNode{ID: "f", Incarnation: 6, PeerAddr: "f:1", Storage: true, Zone: "x", Level: 2}},
+		{edit: RegisterNode{ID: "f", Incarnation: 6, PeerAddr: "f:1", Storage: true, Zone: "x", Level: 2}, want: "="},
+		{edit: RegisterNode{ID: "f", PeerAddr: "f:2", Storage: true, Zone: "x", Level: 2}}, // the address changed
+		{edit: RegisterNode{ID: "f", Incarnation: 7, Storage: true, Level: 2}, want: "its data was wiped", is: ErrWiped},
+		{edit: RegisterNode{ID: "f", Incarnation: 6, Level: 2}, want: "neither a gateway", is: ErrRefused},
+		{edit: RegisterNode{ID: "b", PeerAddr: "b:2", Storage: true, Level: 2}}, // a draining node keeps draining
+		{edit: RegisterNode{ID: "a", Gateway: true, Level: 2}, want: "holds copies of 4 shards", is: ErrRefused},
+		{edit: RegisterNode{ID: "e", Storage: true, Level: 2}, want: "empty data directory", is: ErrRemoved},
+		{edit: RegisterNode{ID: "f", Storage: true, Level: 1}, want: "start it with the newer program", is: ErrRefused},
+		{edit: RegisterNode{ID: "e e", Storage: true, Level: 2}, want: "letters, digits", is: ErrRefused},
 		{edit: SetNodeState{ID: "zz", State: Draining}, is: ErrUnknown},
 		{edit: SetNodeState{ID: "a", State: Removed}, want: "drain it with", is: ErrRefused},
 		{edit: SetNodeState{ID: "d", State: Removed}, want: "holds copies of 1 shards", is: ErrRefused}, // a move goes there
 		{edit: SetNodeState{ID: "e", State: Active}, is: ErrRemoved},
+		{edit: SetNodeState{ID: "a", State: Leaving}},
+		{edit: RegisterNode{ID: "a", PeerAddr: "a:9", Storage: true, Level: 2}}, // and stays so where it comes back
+		{edit: SetNodeState{ID: "a", State: Removed}, want: "drain it with", is: ErrRefused},
+		{edit: BeginMove{Shard: 0, From: "b", To: "a"}, is: ErrRefused},
+		{edit: SetNodeState{ID: "a", State: Active}},
 		{edit: SetNodeState{ID: "a"}, want: "node state 0", is: ErrRefused},
 		{edit: SetNodeState{ID: "a", State: Draining}},
 		{edit: SetNodeState{ID: "a", State: Draining}, want: "="},
 		{edit: SetNodeState{ID: "a", State: Active}},
 		{edit: SetNodeState{ID: "f", State: Removed}},
-		{edit: RegisterNode{ID: "f", Storage: true}, is: ErrRemoved},
+		{edit: RegisterNode{ID: "f", Storage: true, Level: 2}, is: ErrRemoved},
 	})
 	if n := w.m.Node("f"); n.PeerAddr != "f:2" || n.Incarnation != 6 || n.State != Removed {
 		t.Errorf("%+v", n)
@@ -69,12 +75,32 @@ func TestNodesAreRegisteredDrainedAndRemoved(t *testing.T) {
 	}
 }
 
+func TestTheLevelFollowsTheLowestAndNeverFalls(t *testing.T) {
+	w := runEdits(t, sample(), []try{
+		{edit: RaiseLevel{Level: 3}, want: "a node is of level 2", is: ErrRefused},
+		{edit: RaiseLevel{Level: 2}, want: "="},
+		{edit: RegisterNode{ID: "a", Storage: true, Level: 3}},
+		{edit: RaiseLevel{Level: 3}, want: "a node is of level 2", is: ErrRefused}, // c
+		{edit: RegisterNode{ID: "c", Storage: true, Level: 5}},
+		{edit: RegisterNode{ID: "a", Storage: true, Level: 2}}, // gone back: the level was not reached yet
+		{edit: RegisterNode{ID: "a", Storage: true, Level: 4}},
+		{edit: RaiseLevel{Level: 3}}, // d has 3; the removed e, with 1, does not count
+		{edit: RaiseLevel{Level: 1}, want: "="},
+		{edit: RegisterNode{ID: "a", Storage: true, Level: 2}, want: "at level 3", is: ErrRefused},
+		{edit: RegisterNode{ID: "new", Storage: true, Level: 2}, want: "newer program", is: ErrRefused},
+		{edit: RegisterNode{ID: "new", Storage: true, Level: 3}},
+	})
+	if w.m.Level != 3 {
+		t.Errorf("level %d", w.m.Level)
+	}
+}
+
 // All nodes come back with new addresses, two of them with each other's.
 func TestChangedAddressesHeal(t *testing.T) {
 	w := runEdits(t, sample(), []try{
-		{edit: RegisterNode{ID: "b", PeerAddr: "10.0.0.1:7403", Storage: true}},
-		{edit: RegisterNode{ID: "a", PeerAddr: "10.0.0.2:7403", Storage: true}},
-		{edit: RegisterNode{ID: "c", PeerAddr: "10.0.1.3:7403", Storage: true}},
+		{edit: RegisterNode{ID: "b", PeerAddr: "10.0.0.1:7403", Storage: true, Level: 2}},
+		{edit: RegisterNode{ID: "a", PeerAddr: "10.0.0.2:7403", Storage: true, Level: 2}},
+		{edit: RegisterNode{ID: "c", PeerAddr: "10.0.1.3:7403", Storage: true, Level: 2}},
 	})
 	if w.m.Node("a").PeerAddr != "10.0.0.2:7403" || w.m.Node("b").PeerAddr != "10.0.0.1:7403" || w.m.Node("c").PeerAddr != "10.0.1.3:7403" {
 		t.Errorf("%+v", w.m.Nodes)
@@ -89,8 +115,8 @@ func TestTheMapTakesSoManyNodesOnly(t *testing.T) {
 		m.Nodes = putNode(m.Nodes, n)
 	}
 	runEdits(t, m, []try{
-		{edit: RegisterNode{ID: "one-more", Storage: true}, is: ErrRefused, want: "takes no more"},
-		{edit: RegisterNode{ID: "a", Storage: true}},
+		{edit: RegisterNode{ID: "one-more", Storage: true, Level: 2}, is: ErrRefused, want: "takes no more"},
+		{edit: RegisterNode{ID: "a", Storage: true, Level: 2}},
 	})
 }
 
@@ -180,7 +206,7 @@ func TestEditsOfWhatWasChangedMeanwhileAreStale(t *testing.T) {
 		{BeginMove{Shard: 9, From: "a", To: "d"}, 890},
 		{FinishMove{Shard: 1}, 899},
 		{SetNodeState{ID: "a", State: Draining}, 5},
-		{RegisterNode{ID: "a", Storage: true, PeerAddr: "new"}, 5},
+		{RegisterNode{ID: "a", Storage: true, PeerAddr: "new", Level: 2}, 5},
 		{SetSchema{Text: []byte("x")}, 7},
 		{SetReplication{Copies: 1}, 7},
 		{SplitShard{Shard: 9, At: 1500, New: 100}, 890},

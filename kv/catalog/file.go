@@ -14,6 +14,7 @@ import (
 
 const (
 	fileMagic   = "LIANAMAP"
+	fileVersion = 1
 	fileHead    = len(fileMagic) + 1 + 4
 	fileDraft   = ".new" // added to the name while the file is written
 	maxFileSize = 64 << 20
@@ -43,8 +44,8 @@ func (f *File) Load() (*Map, error) {
 	if len(b) < fileHead || string(b[:len(fileMagic)]) != fileMagic {
 		return nil, corruptf("%s is no map", f.path)
 	}
-	if v := b[len(fileMagic)]; v != formatVersion {
-		return nil, corruptf("%s has format %d, this program reads %d", f.path, v, formatVersion)
+	if v := b[len(fileMagic)]; v != fileVersion {
+		return nil, corruptf("%s has format %d, this program reads %d", f.path, v, fileVersion)
 	}
 	body := b[fileHead:]
 	if binary.BigEndian.Uint32(b[fileHead-4:]) != checksum(body) {
@@ -79,7 +80,7 @@ func (f *File) Save(m *Map) error {
 	}
 	body := m.Encode()
 	b := append(make([]byte, 0, fileHead+len(body)), fileMagic...)
-	b = append(b, formatVersion)
+	b = append(b, fileVersion)
 	b = binary.BigEndian.AppendUint32(b, checksum(body))
 	if err := replace(f.path, append(b, body...)); err != nil {
 		return fmt.Errorf("catalog: last map: %w", err)

@@ -174,9 +174,8 @@ func load(r kv.Reader) (*Map, error) {
 		return nil, fmt.Errorf("catalog: %w", err)
 	}
 	d := newDecoder(head)
-	format := d.byte(formatVersion)
 	m := d.head()
-	if err := d.end("head", len(head)); err != nil || format != formatVersion {
+	if err := d.end("head", len(head)); err != nil {
 		return nil, corruptf("head of %d bytes: unknown form", len(head))
 	}
 	if m.Schema, err = loadSchema(r); err != nil {
@@ -197,7 +196,7 @@ func loadSchema(r kv.Reader) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("catalog: schema: %w", err)
 	}
-	if len(b) == 0 || b[0] != formatVersion {
+	if len(b) == 0 || b[0] == 0 || b[0] > formatVersion {
 		return nil, corruptf("schema of %d bytes: unknown form", len(b))
 	}
 	return append([]byte(nil), b[1:]...), nil
@@ -225,7 +224,6 @@ func (m *Map) loadRow(it kv.Iterator) error {
 	}
 	key := string(it.Key())
 	d := newDecoder(b)
-	d.bad = d.byte(formatVersion) != formatVersion
 	switch {
 	case strings.HasPrefix(key, rowNode):
 		n := d.node()

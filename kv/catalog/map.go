@@ -46,6 +46,10 @@ type Map struct {
 	Replication     int    // copies wanted of each shard, 1 to MaxReplication
 	Schema          []byte // text; what it means is the caller's affair
 
+	// Level is the feature level of the cluster: no log has an entry, and no message a
+	// part, that a node of this level cannot read. It is never lowered.
+	Level uint32
+
 	Nodes   []Node  // ascending by ID
 	Catalog Shard   // the catalog's own group, without slots
 	Shards  []Shard // ascending by First; they cover all slots
@@ -63,6 +67,7 @@ type Node struct {
 	Storage     bool
 	State       NodeState
 	Zone        string // rack, room or data centre; "" where nobody said
+	Level       uint32 // the highest feature level that the node can read
 	Changed     uint64 // version of the map that changed the node last
 }
 
@@ -74,6 +79,7 @@ const (
 	Active   NodeState = 1
 	Draining NodeState = 2 // its copies of shards are to be moved elsewhere
 	Removed  NodeState = 3 // for good: its id never comes back
+	Leaving  NodeState = 4 // draining, and to be removed once it holds nothing
 )
 
 func (s NodeState) String() string {
@@ -84,8 +90,25 @@ func (s NodeState) String() string {
 		return "draining"
 	case Removed:
 		return "removed"
+	case Leaving:
+		return "leaving"
 	}
 	return "node state " + strconv.Itoa(int(s))
+}
+
+// Drains reports whether the node's copies are to be moved elsewhere.
+func (n *Node) Drains() bool { return n.State == Draining || n.State == Leaving }
+
+// LowestLevel is the lowest level of the nodes that are not removed: what the cluster's
+// can be raised to.
+func (m *Map) LowestLevel() uint32 {
+	lowest := uint32(MaxLevel)
+	for i := range m.Nodes {
+		if n := &m.Nodes[i]; n.State != Removed {
+			lowest = min(lowest, n.Level)
+		}
+	}
+	return lowest
 }
 
 // Shard is a Raft group over the slots First to Last.
@@ -117,6 +140,7 @@ type Move struct {
 // all lists in order. Of m.Catalog only the copies count.
 func FirstMap(m Map) (*Map, error) {
 	m.Version, m.SettingsVersion = 1, 1
+	m.Level = m.LowestLevel()
 	m.Catalog = Shard{ID: CatalogShard, First: 1, Replicas: m.Catalog.Replicas, Changed: 1}
 	m.Nodes, m.Shards = slices.Clone(m.Nodes), slices.Clone(m.Shards)
 	for i := range m.Nodes {

@@ -104,7 +104,7 @@ func (l *layout) repair() {
 	for _, k := range l.urgent {
 		l.grow(k)
 	}
-	l.empty(ForDrain, func(p *place) bool { return p.node.State == Draining })
+	l.empty(ForDrain, func(p *place) bool { return p.node.Drains() })
 	for _, k := range l.urgent {
 		for p := &l.spreads[k]; len(p.at) > l.wanted; {
 			l.step(k, l.superfluous(k), -1, ForFewer)

@@ -37,10 +37,14 @@ func nodeChanged(w *working, id string) uint64 {
 func (c RegisterNode) propose(w *working) (change, error) {
 	n := Node{
 		ID: c.ID, Incarnation: c.Incarnation, PeerAddr: c.PeerAddr, GRPCAddr: c.GRPCAddr,
-		Gateway: c.Gateway, Storage: c.Storage, Zone: c.Zone, State: Active, Changed: w.m.Version,
+		Gateway: c.Gateway, Storage: c.Storage, Zone: c.Zone, State: Active, Level: c.Level, Changed: w.m.Version,
 	}
 	if err := n.validate(w.m.Version); err != nil {
 		return change{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if c.Level < w.m.Level {
+		return change{}, fmt.Errorf("%w: node %s reads what programs of level %d write, and this cluster is at level %d: "+
+			"start it with the newer program", ErrRefused, c.ID, c.Level, w.m.Level)
 	}
 	old := w.m.Node(c.ID)
 	if old == nil {
@@ -241,6 +245,15 @@ func (c SetReplication) propose(w *working) (change, error) {
 		return change{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return change{settings: &settings{replication: c.Copies, schema: w.m.Schema}}, nil
+}
+
+func (c RaiseLevel) seen(*working) uint64 { return 0 }
+
+func (c RaiseLevel) propose(w *working) (change, error) {
+	if lowest := w.m.LowestLevel(); c.Level > lowest {
+		return change{}, fmt.Errorf("%w: the cluster cannot go to level %d: a node is of level %d", ErrRefused, c.Level, lowest)
+	}
+	return change{level: max(c.Level, w.m.Level)}, nil
 }
 
 func (c SplitShard) propose(w *working) (change, error) {

@@ -54,7 +54,7 @@ func newSimulation(t testing.TB, nodes []Node, shards, replication int) *simulat
 func makeNodes(n int, zone func(i int) string) []Node {
 	nodes := make([]Node, n)
 	for i := range nodes {
-		nodes[i] = Node{ID: fmt.Sprintf("n%04d", i), Storage: true, State: Active, Zone: zone(i), Changed: 1}
+		nodes[i] = Node{ID: fmt.Sprintf("n%04d", i), Storage: true, State: Active, Zone: zone(i), Level: 2, Changed: 1}
 	}
 	return nodes
 }
@@ -72,7 +72,7 @@ func (s *simulation) edit(e Edit) {
 
 func (s *simulation) add(nodes ...Node) {
 	for _, n := range nodes {
-		s.edit(RegisterNode{ID: n.ID, Storage: true, Zone: n.Zone})
+		s.edit(RegisterNode{ID: n.ID, Storage: true, Zone: n.Zone, Level: 2})
 	}
 }
 

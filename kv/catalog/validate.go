@@ -33,7 +33,7 @@ func (m *Map) Validate() error {
 }
 
 func (m *Map) validateUnfounded() error {
-	if m.ClusterID != "" || m.Timeline != 0 || len(m.PageKey) != 0 || m.SettingsVersion != 0 || m.Replication != 0 ||
+	if m.ClusterID != "" || m.Timeline != 0 || len(m.PageKey) != 0 || m.Level != 0 || m.SettingsVersion != 0 || m.Replication != 0 ||
 		len(m.Schema) != 0 || len(m.Nodes) != 0 || len(m.Shards) != 0 ||
 		m.Catalog.ID != 0 || m.Catalog.Changed != 0 || m.Catalog.Replicas != nil || m.Catalog.Moving != nil {
 		return errors.New("a map of version 0 has content")
@@ -51,6 +51,8 @@ func (m *Map) validateHead() error {
 		return fmt.Errorf("schema of %d bytes, may be %d at most", len(m.Schema), MaxSchema)
 	case len(m.Nodes) > MaxNodes:
 		return fmt.Errorf("%d nodes, may be %d at most, removed ones included", len(m.Nodes), MaxNodes)
+	case m.Level < FirstLevel || m.Level > m.LowestLevel():
+		return fmt.Errorf("level %d, and the lowest of the nodes is %d", m.Level, m.LowestLevel())
 	case m.SettingsVersion == 0 || m.SettingsVersion > m.Version:
 		return fmt.Errorf("settings of version %d in a map of version %d", m.SettingsVersion, m.Version)
 	}
@@ -74,8 +76,10 @@ func (n *Node) validate(version uint64) error {
 		return fmt.Errorf("node %s: zone of %d bytes, may be %d at most", n.ID, len(n.Zone), MaxZone)
 	case !n.Gateway && !n.Storage:
 		return fmt.Errorf("node %s is neither a gateway nor a storage node", n.ID)
-	case n.State < Active || n.State > Removed:
+	case n.State < Active || n.State > Leaving:
 		return fmt.Errorf("node %s is in %v", n.ID, n.State)
+	case n.Level < FirstLevel || n.Level > MaxLevel:
+		return fmt.Errorf("node %s is of level %d", n.ID, n.Level)
 	case n.Changed == 0 || n.Changed > version:
 		return fmt.Errorf("node %s is of version %d in a map of version %d", n.ID, n.Changed, version)
 	}

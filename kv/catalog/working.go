@@ -23,6 +23,7 @@ type change struct {
 	settings *settings
 	node     *Node
 	shards   []Shard
+	level    uint32 // 0: as it was
 }
 
 type settings struct {
@@ -83,6 +84,9 @@ func (w *working) has(c change) bool {
 	if s := c.settings; s != nil && (s.replication != w.m.Replication || string(s.schema) != string(w.m.Schema)) {
 		return false
 	}
+	if c.level > w.m.Level {
+		return false
+	}
 	if c.node != nil {
 		old := w.m.Node(c.node.ID)
 		if old == nil {
@@ -120,6 +124,7 @@ func (w *working) make(c change) {
 		w.m.Replication, w.m.Schema = c.settings.replication, c.settings.schema
 		w.schema = true
 	}
+	w.m.Level = max(w.m.Level, c.level)
 	if c.node != nil {
 		c.node.Changed = w.m.Version
 		w.m.Nodes = putNode(w.m.Nodes, *c.node)

@@ -35,6 +35,7 @@ type leader struct {
 
 	mu   sync.Mutex
 	busy map[uint32]bool // shards whose change is under way
+	told []string        // what operators should know, as of the last round
 	work sync.WaitGroup
 }
 
@@ -59,6 +60,9 @@ func (l *leader) run(ctx context.Context) {
 // leads reports whether this node leads the catalog, and notes since when.
 func (l *leader) leads() bool {
 	leading := l.m.replicas.catalog.leads()
+	if !leading {
+		l.tell(nil)
+	}
 	if leading && !l.leading {
 		l.begun = time.Now()
 		clear(l.heard)
@@ -82,6 +86,7 @@ func (l *leader) round(ctx context.Context) {
 	alive := func(node string) bool { return now.Sub(l.heard[node]) < aliveWithin }
 	seen := observe(reports)
 	sit := l.situation(mp, seen, now)
+	l.tell(l.remarks(mp, sit, now))
 	if now.Sub(l.begun) > aliveWithin { // all that are up have been heard of
 		l.plan(ctx, mp, sit)
 		l.spread(ctx, mp, seen, sit)

@@ -30,7 +30,13 @@ type Config struct {
 	Pool *peer.Pool
 	// DeadAfter is how long a node may be away before its replicas are made anew.
 	DeadAfter time.Duration
-	Log       *slog.Logger
+	// MaxDead is how many nodes may be away for so long at once and still be replaced: more
+	// are a sign that the network is cut. 0: a quarter of the storage nodes, at least one.
+	MaxDead int
+	// Expelled is called once where this node may not be one of the cluster any more: it
+	// was removed, or its program is too old. The node is to end.
+	Expelled func(error)
+	Log      *slog.Logger
 }
 
 // Member is this process as a member of its cluster.
@@ -133,6 +139,7 @@ func (m *Member) Start(shards Shards) {
 	m.done.Go(func() { m.follow(ctx) })
 	m.done.Go(func() { m.save(ctx) })
 	m.done.Go(func() { m.register(ctx) })
+	m.done.Go(func() { m.watchOwn(ctx) })
 	m.done.Go(func() { m.lead.run(ctx) })
 }
 
@@ -245,14 +252,47 @@ func (m *Member) register(ctx context.Context) {
 	}
 }
 
+// watchOwn looks whether this node is one of the cluster still.
+func (m *Member) watchOwn(ctx context.Context) {
+	for ctx.Err() == nil {
+		mp := m.Map()
+		if err := Admitted(mp, m.cfg.Self.ID, m.cfg.Self.Level); err != nil {
+			m.cfg.Expelled(err)
+			return
+		}
+		select {
+		case <-m.cfg.Board.Newer(mp.Version):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Admitted returns why a node of a level may not be one of the cluster of a map, nil
+// where it may.
+func Admitted(mp *catalog.Map, node string, level uint32) error {
+	if n := mp.Node(node); n != nil && n.State == catalog.Removed {
+		return fmt.Errorf("%w from cluster %s: node %s does not come back under its id; with an empty data directory and --join it "+
+			"becomes a new one", catalog.ErrRemoved, mp.ClusterID, node)
+	}
+	if level < mp.Level {
+		return fmt.Errorf("this program is of feature level %d and cluster %s is at %d, which it could not read: start the newer program",
+			level, mp.ClusterID, mp.Level)
+	}
+	return nil
+}
+
 func (m *Member) registered() bool {
 	n, s := m.Map().Node(m.cfg.Self.ID), m.cfg.Self
 	return n != nil && n.PeerAddr == s.PeerAddr && n.GRPCAddr == s.GRPCAddr && n.Gateway == s.Gateway &&
-		n.Storage == s.Storage && n.Zone == s.Zone
+		n.Storage == s.Storage && n.Zone == s.Zone && n.Level == s.Level
 }
 
 // Edit has the catalog make an edit, wherever it is led.
 func (m *Member) Edit(ctx context.Context, expected uint64, e catalog.Edit) error {
+	if need, have := catalog.LevelOf(e), m.Map().Level; need > have {
+		return fmt.Errorf("%w: this needs feature level %d, and the cluster is at %d: every node has to run the newer program first",
+			catalog.ErrRefused, need, have)
+	}
 	cmd, err := catalog.Command(expected, e)
 	if err != nil {
 		return err

@@ -21,7 +21,11 @@ func (m *Member) Overview(ctx context.Context) (*pb.GetClusterResponse, error) {
 	mp := m.Map()
 	reports := m.ask(ctx, mp)
 	seen := observe(reports)
-	out := &pb.GetClusterResponse{ClusterId: mp.ClusterID, MapVersion: mp.Version, Replication: uint32(mp.Replication)}
+	out := &pb.GetClusterResponse{ClusterId: mp.ClusterID, MapVersion: mp.Version, Replication: uint32(mp.Replication), Level: mp.Level}
+	for _, rep := range reports { // one of them leads the catalog
+		out.Remarks = append(out.Remarks, rep.GetRemarks()...)
+	}
+	slices.Sort(out.Remarks)
 	for _, n := range mp.Nodes {
 		out.Nodes = append(out.Nodes, describeNode(n, reports[n.ID]))
 	}
@@ -34,6 +38,7 @@ func (m *Member) Overview(ctx context.Context) (*pb.GetClusterResponse, error) {
 func describeNode(n catalog.Node, rep *peerv1.GetReplicasResponse) *pb.ClusterNode {
 	out := &pb.ClusterNode{
 		Id: n.ID, PeerAddr: n.PeerAddr, GrpcAddr: n.GRPCAddr, Zone: n.Zone, State: n.State.String(), Reachable: rep != nil,
+		Level: n.Level,
 	}
 	if n.Gateway {
 		out.Roles = append(out.Roles, "gateway")
@@ -130,14 +135,18 @@ func (m *Member) Activate(ctx context.Context, node string) error {
 	return m.edit(ctx, m.Map().Version, catalog.SetNodeState{ID: node, State: catalog.Active})
 }
 
-// Remove implements server.Cluster. A node that does not answer is removed once its
-// replicas were made anew elsewhere, which its draining begins at once.
+// Remove implements server.Cluster. A node that does not answer and still holds copies
+// leaves: they are made anew elsewhere at once, and then it is removed.
 func (m *Member) Remove(ctx context.Context, node string) error {
 	mp, sit := m.look(ctx)
 	if err := catalog.CheckRemoval(mp, node, sit); err != nil {
 		return refused(err)
 	}
-	return m.edit(ctx, mp.Version, catalog.SetNodeState{ID: node, State: catalog.Removed})
+	state := catalog.Removed
+	if holds(mp, node) {
+		state = catalog.Leaving
+	}
+	return m.edit(ctx, mp.Version, catalog.SetNodeState{ID: node, State: state})
 }
 
 // SetReplication implements server.Cluster.
@@ -218,5 +227,5 @@ func inWord(id uint32, from, to, why string) string {
 
 // report is what this node tells of its replicas.
 func (m *Member) report() *peerv1.GetReplicasResponse {
-	return &peerv1.GetReplicasResponse{NodeId: m.cfg.Self.ID, Replicas: m.replicas.report(), MapVersion: m.Map().Version}
+	return &peerv1.GetReplicasResponse{NodeId: m.cfg.Self.ID, Replicas: m.replicas.report(), MapVersion: m.Map().Version, Remarks: m.lead.remarked()}
 }

@@ -20,7 +20,7 @@ func (m *Member) Service() peerv1.ClusterServer { return &service{m: m} }
 func (s *service) Join(ctx context.Context, req *peerv1.JoinRequest) (*peerv1.JoinResponse, error) {
 	err := s.m.Edit(ctx, catalog.AnyVersion, catalog.RegisterNode{
 		ID: req.GetNodeId(), PeerAddr: req.GetPeerAddr(), GRPCAddr: req.GetGrpcAddr(),
-		Gateway: req.GetGateway(), Storage: req.GetStorage(), Zone: req.GetZone(),
+		Gateway: req.GetGateway(), Storage: req.GetStorage(), Zone: req.GetZone(), Level: max(req.GetLevel(), catalog.FirstLevel),
 	})
 	if err != nil {
 		return nil, peer.StatusOf(err)

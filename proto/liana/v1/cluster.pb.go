@@ -64,7 +64,12 @@ type GetClusterResponse struct {
 	Replication uint32                 `protobuf:"varint,3,opt,name=replication,proto3" json:"replication,omitempty"`
 	Nodes       []*ClusterNode         `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// By slots; the catalog's own group comes last and has no slots.
-	Shards        []*ClusterShard `protobuf:"bytes,5,rep,name=shards,proto3" json:"shards,omitempty"`
+	Shards []*ClusterShard `protobuf:"bytes,5,rep,name=shards,proto3" json:"shards,omitempty"`
+	// What operators should know, in words: nodes that do not answer, shards that cannot
+	// be helped.
+	Remarks []string `protobuf:"bytes,6,rep,name=remarks,proto3" json:"remarks,omitempty"`
+	// Feature level: what all nodes can read.
+	Level         uint32 `protobuf:"varint,7,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -134,6 +139,20 @@ func (x *GetClusterResponse) GetShards() []*ClusterShard {
 	return nil
 }
 
+func (x *GetClusterResponse) GetRemarks() []string {
+	if x != nil {
+		return x.Remarks
+	}
+	return nil
+}
+
+func (x *GetClusterResponse) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
 type ClusterNode struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Id       string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -142,13 +161,15 @@ type ClusterNode struct {
 	// gateway, storage.
 	Roles []string `protobuf:"bytes,4,rep,name=roles,proto3" json:"roles,omitempty"`
 	Zone  string   `protobuf:"bytes,5,opt,name=zone,proto3" json:"zone,omitempty"`
-	// active, draining, removed.
+	// active, draining, leaving (draining, and removed after that), removed.
 	State string `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
 	// Whether it answered the node that was asked.
 	Reachable bool `protobuf:"varint,7,opt,name=reachable,proto3" json:"reachable,omitempty"`
 	// Replicas it has, and how many of these lead; the catalog's is not counted.
-	Replicas      uint32 `protobuf:"varint,8,opt,name=replicas,proto3" json:"replicas,omitempty"`
-	Leaders       uint32 `protobuf:"varint,9,opt,name=leaders,proto3" json:"leaders,omitempty"`
+	Replicas uint32 `protobuf:"varint,8,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	Leaders  uint32 `protobuf:"varint,9,opt,name=leaders,proto3" json:"leaders,omitempty"`
+	// Feature level of its program.
+	Level         uint32 `protobuf:"varint,10,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -242,6 +263,13 @@ func (x *ClusterNode) GetReplicas() uint32 {
 func (x *ClusterNode) GetLeaders() uint32 {
 	if x != nil {
 		return x.Leaders
+	}
+	return 0
+}
+
+func (x *ClusterNode) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
 	}
 	return 0
 }
@@ -867,7 +895,7 @@ var File_liana_v1_cluster_proto protoreflect.FileDescriptor
 const file_liana_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x16liana/v1/cluster.proto\x12\bliana.v1\"\x13\n" +
-	"\x11GetClusterRequest\"\xd3\x01\n" +
+	"\x11GetClusterRequest\"\x83\x02\n" +
 	"\x12GetClusterResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1f\n" +
@@ -875,7 +903,9 @@ const file_liana_v1_cluster_proto_rawDesc = "" +
 	"mapVersion\x12 \n" +
 	"\vreplication\x18\x03 \x01(\rR\vreplication\x12+\n" +
 	"\x05nodes\x18\x04 \x03(\v2\x15.liana.v1.ClusterNodeR\x05nodes\x12.\n" +
-	"\x06shards\x18\x05 \x03(\v2\x16.liana.v1.ClusterShardR\x06shards\"\xeb\x01\n" +
+	"\x06shards\x18\x05 \x03(\v2\x16.liana.v1.ClusterShardR\x06shards\x12\x18\n" +
+	"\aremarks\x18\x06 \x03(\tR\aremarks\x12\x14\n" +
+	"\x05level\x18\a \x01(\rR\x05level\"\x81\x02\n" +
 	"\vClusterNode\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\tpeer_addr\x18\x02 \x01(\tR\bpeerAddr\x12\x1b\n" +
@@ -885,7 +915,9 @@ const file_liana_v1_cluster_proto_rawDesc = "" +
 	"\x05state\x18\x06 \x01(\tR\x05state\x12\x1c\n" +
 	"\treachable\x18\a \x01(\bR\treachable\x12\x1a\n" +
 	"\breplicas\x18\b \x01(\rR\breplicas\x12\x18\n" +
-	"\aleaders\x18\t \x01(\rR\aleaders\"\x80\x02\n" +
+	"\aleaders\x18\t \x01(\rR\aleaders\x12\x14\n" +
+	"\x05level\x18\n" +
+	" \x01(\rR\x05level\"\x80\x02\n" +
 	"\fClusterShard\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1d\n" +
 	"\n" +

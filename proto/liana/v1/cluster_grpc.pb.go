@@ -39,8 +39,8 @@ type ClusterClient interface {
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
 	// Ends a drain: the node takes replicas again.
 	ActivateNode(ctx context.Context, in *ActivateNodeRequest, opts ...grpc.CallOption) (*ActivateNodeResponse, error)
-	// Removes a node for good. It must have been drained, or be down and hold nothing
-	// any more.
+	// Removes a node for good. It must have been drained, or be down: then what it holds is
+	// made anew on other nodes first, where each of its shards has a majority without it.
 	RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error)
 	// Evens out replicas over the nodes. Messages carry progress; the last one has
 	// done = true. A call that is broken off loses nothing: the next goes on.
@@ -138,8 +138,8 @@ type ClusterServer interface {
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
 	// Ends a drain: the node takes replicas again.
 	ActivateNode(context.Context, *ActivateNodeRequest) (*ActivateNodeResponse, error)
-	// Removes a node for good. It must have been drained, or be down and hold nothing
-	// any more.
+	// Removes a node for good. It must have been drained, or be down: then what it holds is
+	// made anew on other nodes first, where each of its shards has a majority without it.
 	RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error)
 	// Evens out replicas over the nodes. Messages carry progress; the last one has
 	// done = true. A call that is broken off loses nothing: the next goes on.

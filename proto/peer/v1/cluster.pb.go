@@ -79,14 +79,16 @@ func (ChangeMembersRequest_Change) EnumDescriptor() ([]byte, []int) {
 type JoinRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: a new node.
-	ClusterId     string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	NodeId        string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	PeerAddr      string `protobuf:"bytes,3,opt,name=peer_addr,json=peerAddr,proto3" json:"peer_addr,omitempty"`
-	GrpcAddr      string `protobuf:"bytes,4,opt,name=grpc_addr,json=grpcAddr,proto3" json:"grpc_addr,omitempty"`
-	Gateway       bool   `protobuf:"varint,5,opt,name=gateway,proto3" json:"gateway,omitempty"`
-	Storage       bool   `protobuf:"varint,6,opt,name=storage,proto3" json:"storage,omitempty"`
-	Zone          string `protobuf:"bytes,7,opt,name=zone,proto3" json:"zone,omitempty"`
-	Version       string `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	NodeId    string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	PeerAddr  string `protobuf:"bytes,3,opt,name=peer_addr,json=peerAddr,proto3" json:"peer_addr,omitempty"`
+	GrpcAddr  string `protobuf:"bytes,4,opt,name=grpc_addr,json=grpcAddr,proto3" json:"grpc_addr,omitempty"`
+	Gateway   bool   `protobuf:"varint,5,opt,name=gateway,proto3" json:"gateway,omitempty"`
+	Storage   bool   `protobuf:"varint,6,opt,name=storage,proto3" json:"storage,omitempty"`
+	Zone      string `protobuf:"bytes,7,opt,name=zone,proto3" json:"zone,omitempty"`
+	Version   string `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
+	// Feature level of the program (kv/catalog). 0: the first.
+	Level         uint32 `protobuf:"varint,9,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -175,6 +177,13 @@ func (x *JoinRequest) GetVersion() string {
 		return x.Version
 	}
 	return ""
+}
+
+func (x *JoinRequest) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
 }
 
 type JoinResponse struct {
@@ -740,6 +749,8 @@ type GetReplicasResponse struct {
 	Replicas      []*Replica             `protobuf:"bytes,2,rep,name=replicas,proto3" json:"replicas,omitempty"`
 	MapVersion    uint64                 `protobuf:"varint,3,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
 	DiskFreeBytes uint64                 `protobuf:"varint,4,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
+	// What operators should know; told by the node that leads the catalog.
+	Remarks       []string `protobuf:"bytes,5,rep,name=remarks,proto3" json:"remarks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -800,6 +811,13 @@ func (x *GetReplicasResponse) GetDiskFreeBytes() uint64 {
 		return x.DiskFreeBytes
 	}
 	return 0
+}
+
+func (x *GetReplicasResponse) GetRemarks() []string {
+	if x != nil {
+		return x.Remarks
+	}
+	return nil
 }
 
 type Replica struct {
@@ -966,7 +984,7 @@ var File_peer_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_peer_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x15peer/v1/cluster.proto\x12\apeer.v1\"\xe1\x01\n" +
+	"\x15peer/v1/cluster.proto\x12\apeer.v1\"\xf7\x01\n" +
 	"\vJoinRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -976,7 +994,8 @@ const file_peer_v1_cluster_proto_rawDesc = "" +
 	"\agateway\x18\x05 \x01(\bR\agateway\x12\x18\n" +
 	"\astorage\x18\x06 \x01(\bR\astorage\x12\x12\n" +
 	"\x04zone\x18\a \x01(\tR\x04zone\x12\x18\n" +
-	"\aversion\x18\b \x01(\tR\aversion\" \n" +
+	"\aversion\x18\b \x01(\tR\aversion\x12\x14\n" +
+	"\x05level\x18\t \x01(\rR\x05level\" \n" +
 	"\fJoinResponse\x12\x10\n" +
 	"\x03map\x18\x01 \x01(\fR\x03map\"4\n" +
 	"\x0fWatchMapRequest\x12!\n" +
@@ -1010,13 +1029,14 @@ const file_peer_v1_cluster_proto_rawDesc = "" +
 	"\rCHANGE_REMOVE\x10\x03\x12\x1e\n" +
 	"\x1aCHANGE_TRANSFER_LEADERSHIP\x10\x04\"\x17\n" +
 	"\x15ChangeMembersResponse\"\x14\n" +
-	"\x12GetReplicasRequest\"\xa5\x01\n" +
+	"\x12GetReplicasRequest\"\xbf\x01\n" +
 	"\x13GetReplicasResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12,\n" +
 	"\breplicas\x18\x02 \x03(\v2\x10.peer.v1.ReplicaR\breplicas\x12\x1f\n" +
 	"\vmap_version\x18\x03 \x01(\x04R\n" +
 	"mapVersion\x12&\n" +
-	"\x0fdisk_free_bytes\x18\x04 \x01(\x04R\rdiskFreeBytes\"\x80\x02\n" +
+	"\x0fdisk_free_bytes\x18\x04 \x01(\x04R\rdiskFreeBytes\x12\x18\n" +
+	"\aremarks\x18\x05 \x03(\tR\aremarks\"\x80\x02\n" +
 	"\aReplica\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\tR\areplica\x12\x16\n" +

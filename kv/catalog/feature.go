@@ -1,0 +1,32 @@
+package catalog
+
+// Feature levels count what programs of different age can read. A node registers with
+// the level of its program; the level of the cluster is the lowest of them, follows them
+// upwards and never comes down. What an older program could not read (a new kind of log
+// entry, a new part of a message) is proposed or sent only once the cluster has reached
+// the level that brought it, and a node below that level is not let in.
+//
+// Whoever adds something of that kind gives it the next level here, and asks for it
+// where it is proposed.
+const (
+	// FirstLevel: everything up to the catalog's format 2, with SetSchema, RaiseLevel and
+	// nodes that are Leaving.
+	FirstLevel = 1
+	// SplitLevel: SplitShard, and the entries with which shards split.
+	SplitLevel = 2
+
+	// ThisLevel is the level of this program.
+	ThisLevel = FirstLevel
+
+	// MaxLevel bounds levels. It is part of the format.
+	MaxLevel = 1<<31 - 1
+)
+
+// LevelOf returns the level that a cluster must have reached before an edit is proposed.
+func LevelOf(e Edit) uint32 {
+	switch e.(type) {
+	case SplitShard:
+		return SplitLevel
+	}
+	return FirstLevel
+}
