@@ -319,10 +319,10 @@ func TestRebuildsAreLimited(t *testing.T) {
 			}
 		}
 		r.Deny(RowKey(1, Vertex{1, 2}))
-		if time.Sleep(backoffMost - 1); r.Allow(RowKey(1, Vertex{1, 2})) {
+		if time.Sleep(backoffMost - time.Nanosecond); r.Allow(RowKey(1, Vertex{1, 2})) {
 			t.Error("allowed before its time")
 		}
-		if time.Sleep(1); !r.Allow(RowKey(1, Vertex{1, 2})) {
+		if time.Sleep(time.Nanosecond); !r.Allow(RowKey(1, Vertex{1, 2})) {
 			t.Error("refused after its time")
 		}
 		for i := range uint64(3 * rebuildKeys) {

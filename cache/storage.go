@@ -129,10 +129,9 @@ const (
 	EdgeMoved  // a new time, or new properties
 	MetricSet  // a new value
 	MetricGone // deleted, or expired
-	// ListDropped and RowDropped say that the tier has to forget: a vertex was
-	// removed or hidden as a whole, or the change is not told in detail.
-	ListDropped
-	RowDropped
+	// Untold says that more changed in the slot than is told: a vertex was removed or
+	// hidden as a whole. What is cached of the slot is to be forgotten.
+	Untold
 )
 
 // Change is one change of a list or of a metric.

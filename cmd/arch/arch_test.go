@@ -40,6 +40,7 @@ var layers = []layer{
 	{"graph", []string{"edgelist", "kv", "kv/shard", "kv/counter"}},
 	{"cache", nil},
 	{"cache/cachetest", []string{"cache"}},
+	{"cache/rediscache", []string{"cache"}},
 	{"proto/liana/v1", nil},
 	{"proto/peer/v1", nil},
 	{"server", []string{"edgelist", "kv", "kv/shard", "kv/counter", "graph", "cache", "proto/..."}},

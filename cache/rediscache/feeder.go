@@ -1,0 +1,107 @@
+package rediscache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lianadb/liana/cache"
+)
+
+// FeederConfig configures a Feeder.
+type FeederConfig struct {
+	// Tick is how often changes are brought to Redis. A tenth of the bound of
+	// staleness, or less. Default 100 ms.
+	Tick time.Duration
+	// Raise is how often the slots that do not change are brought up to the shard's
+	// position, so that the log may be trimmed. Default 1 minute.
+	Raise time.Duration
+	// Rand makes gens. Default: the runtime's source.
+	Rand func() uint64
+	// Window and Least are how many edges a window holds, and below how many one
+	// that is not complete is given up. Default cache.WindowEdges and half of it.
+	Window, Least int
+}
+
+func (c *FeederConfig) setDefaults() {
+	if c.Tick == 0 {
+		c.Tick = 100 * time.Millisecond
+	}
+	if c.Raise == 0 {
+		c.Raise = time.Minute
+	}
+	if c.Rand == nil {
+		c.Rand = rand.Uint64
+	}
+	if c.Window == 0 {
+		c.Window, c.Least = cache.WindowEdges, cache.WindowEdges/2
+	}
+}
+
+// Feeder brings the changes of the shards that are led here to Redis. It keeps nothing
+// durable: how far a slot has come stands in Redis, beside the data (CACHE.md F4). Several
+// feeders of one slot do no harm. It is used by one goroutine.
+//
+// The client must not follow redirections by itself, or a slot under migration
+// would lose changes (F6): see FeederOptions.
+type Feeder struct {
+	cfg    FeederConfig
+	conn   conn
+	log    cache.Log
+	now    func() time.Time
+	shards map[uint32]*fedShard
+}
+
+// NewFeeder returns a Feeder.
+func NewFeeder(cfg FeederConfig, client redis.UniversalClient, log cache.Log) *Feeder {
+	return newFeeder(cfg, newRedisConn(client), log)
+}
+
+func newFeeder(cfg FeederConfig, c conn, log cache.Log) *Feeder {
+	cfg.setDefaults()
+	return &Feeder{cfg: cfg, conn: c, log: log, now: time.Now, shards: map[uint32]*fedShard{}}
+}
+
+// Run feeds until ctx ends. Failed rounds are told to failed.
+func (f *Feeder) Run(ctx context.Context, failed func(error)) {
+	tick := time.NewTicker(f.cfg.Tick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := f.Round(ctx); err != nil && ctx.Err() == nil {
+			failed(err)
+		}
+	}
+}
+
+// Round brings every slot that is led here as far as its log goes. What fails is
+// tried again in the next round.
+func (f *Feeder) Round(ctx context.Context) error {
+	led := map[uint32]bool{}
+	var errs []error
+	for _, sh := range f.log.Led() {
+		led[sh.ID] = true
+		s := f.shards[sh.ID]
+		if s == nil || s.Shard != sh {
+			s = newFedShard(f, sh)
+			f.shards[sh.ID] = s
+		}
+		if err := s.round(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("feed shard %d: %w", sh.ID, err))
+		}
+	}
+	for id := range f.shards { // any order: removed
+		if !led[id] {
+			delete(f.shards, id)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,62 @@
+package rediscache
+
+import (
+	"strconv"
+
+	"github.com/lianadb/liana/cache"
+)
+
+const keyVersion = "l1"
+
+// gen is a generation of the entries of a slot. Entries of another one are never
+// read again.
+type gen uint64
+
+func appendTag(b []byte, timeline uint64, s cache.Slot) []byte {
+	b = append(b, keyVersion...)
+	b = append(b, ':')
+	b = strconv.AppendUint(b, timeline, 36)
+	b = append(b, ":{"...)
+	b = strconv.AppendUint(b, uint64(s), 10)
+	return append(b, "}:"...)
+}
+
+// headKey is the key of p of a slot.
+func headKey(timeline uint64, s cache.Slot) string {
+	var stack [64]byte
+	return string(append(appendTag(stack[:0], timeline, s), 'p'))
+}
+
+func entryKey(timeline uint64, g gen, k *cache.Key) string {
+	var stack [128]byte
+	return string(appendEntryKey(stack[:0], timeline, g, k))
+}
+
+func appendEntryKey(b []byte, timeline uint64, g gen, k *cache.Key) []byte {
+	b = appendTag(b, timeline, k.Slot)
+	b = strconv.AppendUint(b, uint64(g), 36)
+	b = append(b, ':')
+	b = strconv.AppendUint(b, uint64(k.Vertex.Type), 36)
+	b = append(b, '.')
+	b = strconv.AppendUint(b, k.Vertex.ID, 36)
+	b = append(b, ':')
+	if k.Kind == cache.KindRow {
+		return append(b, 'c')
+	}
+	b = strconv.AppendUint(b, uint64(k.Edge), 36)
+	if k.In {
+		b = append(b, "i:"...)
+	} else {
+		b = append(b, "o:"...)
+	}
+	if k.Kind == cache.KindWindow {
+		return append(b, 'l')
+	}
+	b = strconv.AppendUint(b, k.Chunk, 36)
+	return append(b, ":b"...)
+}
+
+func leaseKey(timeline uint64, g gen, k *cache.Key) string {
+	var stack [128]byte
+	return string(append(appendEntryKey(stack[:0], timeline, g, k), ":x"...))
+}

@@ -1,0 +1,3 @@
+-- DROP removes entries.
+redis.call('DEL', unpack(KEYS))
+return '1'
