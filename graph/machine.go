@@ -399,8 +399,11 @@ func (m *Machine) publishView() error {
 
 // Parts implements shard.Machine.
 func (m *Machine) Parts() kv.Parts {
-	local := appendLocal(nil, m.cfg.ID, 0)
-	return kv.Parts{Data: dataSpan(m.own), Local: []kv.Span{kv.PrefixSpan(local[:len(local)-1])}}
+	local, own := appendLocal(nil, m.cfg.ID, 0), m.own
+	if own == nil { // a replica that joins is about to be sent the state
+		own = foundingOwners(m.cfg.Founding).own(m.cfg.ID)
+	}
+	return kv.Parts{Data: dataSpan(own), Local: []kv.Span{kv.PrefixSpan(local[:len(local)-1])}}
 }
 
 // Restore implements shard.Machine.

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/lianadb/liana/kv"
 )
 
 // Whatever order claims of a history of splits come in, the owners are the same.
@@ -62,5 +64,18 @@ func TestFoundingOwnersCoverAllSlots(t *testing.T) {
 		if next != NumSlots {
 			t.Fatalf("%d shards: slots from %d on have none", n, next)
 		}
+	}
+}
+
+// A replica that joins knows nothing yet, and takes the rows of its shard when it is sent
+// the state: those of its vertices too.
+func TestANewReplicaHasRoomForTheState(t *testing.T) {
+	full := newTestMachine(t, 1, 2)
+	defer full.Close()
+	fresh, err := openMachine(MachineConfig{ID: 1, Founding: 2, Store: kv.NewMem(Merger())}, newPageCache(1<<20))
+	must(t, err)
+	defer fresh.Close()
+	if got, want := fresh.Parts(), full.Parts(); !reflect.DeepEqual(got, want) {
+		t.Errorf("parts %x of a new replica, those of its shard are %x", got, want)
 	}
 }
