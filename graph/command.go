@@ -18,6 +18,8 @@ import (
 //	set       counter | value, expiry (varint)
 //	remove    counter
 //	expire    (nothing)
+//	recover   (nothing)
+//	skip      from, epoch, cursor, to (uvarint)
 //	counter   flags [1] | vertex type, id, metric (uvarint), or length, key
 const (
 	cmdInit byte = iota + 1
@@ -28,6 +30,12 @@ const (
 	cmdSetCounter
 	cmdRemoveCounter
 	cmdExpire
+)
+
+// Commands of recovered shards (recover.go).
+const (
+	cmdRecover byte = 0x20
+	cmdSkip    byte = 0x21
 )
 
 func encodeInit(timeline uint64, s *Schema, shards int) []byte {

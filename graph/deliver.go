@@ -69,11 +69,11 @@ func (f *farDelivery) Result() (any, error)  { return f.result, f.err }
 // leads, and returns the encoded answer. Bytes that are no delivery are refused
 // before they come into the log.
 func (g *Graph) Deliver(ctx context.Context, to uint32, cmd []byte) ([]byte, error) {
-	if to >= MaxShards || len(cmd) == 0 || cmd[0] != cmdDeliver {
-		return nil, fmt.Errorf("delivery to shard %d: not a delivery", to)
-	}
-	if _, err := decodeDelivery(cmd[1:]); err != nil {
+	if err := checkDelivery(cmd); err != nil {
 		return nil, fmt.Errorf("delivery to shard %d: %v", to, err) // the sender's fault, not corruption here
+	}
+	if to >= MaxShards {
+		return nil, fmt.Errorf("delivery to shard %d of %d at most", to, MaxShards)
 	}
 	s, err := g.running(to)
 	if err != nil {
@@ -88,6 +88,22 @@ func (g *Graph) Deliver(ctx context.Context, to uint32, cmd []byte) ([]byte, err
 		return nil, err
 	}
 	return res.(deliverResult).encode(), nil
+}
+
+func checkDelivery(cmd []byte) error {
+	if len(cmd) == 0 {
+		return errors.New("empty")
+	}
+	var err error
+	switch cmd[0] {
+	case cmdDeliver:
+		_, err = decodeDelivery(cmd[1:])
+	case cmdSkip:
+		_, err = decodeSkip(cmd[1:])
+	default:
+		err = errors.New("not a delivery")
+	}
+	return err
 }
 
 // encode is: cursor (uvarint) | length, why it was refused.

@@ -58,6 +58,8 @@ func TestFormatsAreFrozen(t *testing.T) {
 	line("cmd remove", encodeRemoveCounter(&CounterRef{Vertex: user, Metric: 2}))
 	line("cmd init", encodeInit(99, DefaultSchema(), 4))
 	line("owners", foundingOwners(3).encode())
+	line("cmd recover", RecoverCommand())
+	line("cmd skip", skip{from: 1, epoch: 2, cursor: 3, to: 400}.encode())
 	tok := sampleToken()
 	line("token", []byte(tok.encode()))
 	q := ListQuery{List: l, Order: OldestFirst, Window: AllTime()}
@@ -231,6 +233,7 @@ func FuzzDecoders(f *testing.F) {
 			}
 		}
 		_, _ = decodeTrim(b)
+		_, _ = decodeSkip(b)
 		_, _, _, _ = decodeInit(b)
 		_, _ = decodeOwners(b)
 		_, _, _ = decodeStream(b)
@@ -266,7 +269,7 @@ func FuzzSchema(f *testing.F) {
 // marked as corruption, never with a panic.
 func FuzzApply(f *testing.F) {
 	inc := sampleIncrements()
-	for _, seed := range [][]byte{inc.encode(), encodeMutate(sampleMutations(), []int{0, 1, 2}), {cmdExpire}, {99}, {}} {
+	for _, seed := range [][]byte{inc.encode(), encodeMutate(sampleMutations(), []int{0, 1, 2}), {cmdExpire}, {cmdRecover}, skip{from: 1, to: 2}.encode(), {99}, {}} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, cmd []byte) {

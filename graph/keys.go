@@ -20,6 +20,7 @@ import (
 //	  'y'     schema
 //	  'w'     owners of all slots
 //	  't'     totals of edges
+//	  'r'     how often the shard was recovered; absent: never
 //	  'b'     … | key of a list head          IN lists in tree form
 //	  'c'     … | position [8]                change rows, by the last position in each
 //	  'o'     … | shard [4] | position [8]    outbox rows, likewise
@@ -40,16 +41,17 @@ const (
 	typeDedupe  = 0xFFFE
 	typeFreeKey = 0xFFFF
 
-	localPrefix    = 0xFFF0
-	localMeta      = 'm'
-	localSchema    = 'y'
-	localOwners    = 'w'
-	localTotals    = 't'
-	localTree      = 'b'
-	localChange    = 'c'
-	localOutbox    = 'o'
-	localStreamOut = 's'
-	localStreamIn  = 'd'
+	localPrefix     = 0xFFF0
+	localMeta       = 'm'
+	localSchema     = 'y'
+	localOwners     = 'w'
+	localTotals     = 't'
+	localRecoveries = 'r'
+	localTree       = 'b'
+	localChange     = 'c'
+	localOutbox     = 'o'
+	localStreamOut  = 's'
+	localStreamIn   = 'd'
 )
 
 // Slot is a hash slot: 0 to NumSlots-1.

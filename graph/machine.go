@@ -33,6 +33,7 @@ type Machine struct {
 	totals      totals
 	changeFloor uint64 // changes at or below are trimmed from the change log
 	streams     atomic.Pointer[map[uint32]*stream]
+	recoveries  uint64         // how often the majority was lost
 	owners      owners         // nil before the first init command
 	own         *Claim         // of this shard in owners; nil: none
 	counters    *counter.State // nil without slots
@@ -43,6 +44,7 @@ type Machine struct {
 	trims      []trim
 	touched    []slotPosition // slots changed, for last
 	schemaNew  bool
+	recovered  bool   // recoveries is to be cut
 	ownersNew  bool   // to be cut
 	ownersTold bool   // to cfg.Learn
 	floorCut   uint64 // changeFloor as the last cut wrote it
@@ -165,7 +167,7 @@ func (m *Machine) command(cmd []byte) (any, error) {
 		return nil, kv.Corruptionf("empty command")
 	}
 	kind, body := cmd[0], cmd[1:]
-	if m.schema == nil && kind != cmdInit {
+	if m.schema == nil && kind != cmdInit && kind != cmdRecover {
 		return nil, fmt.Errorf("command kind %d before init: %w", kind, kv.ErrCorruption)
 	}
 	switch kind {
@@ -186,6 +188,10 @@ func (m *Machine) command(cmd []byte) (any, error) {
 	case cmdExpire:
 		_, err := m.counters.Sweep(m.clock(), sweepLimit)
 		return nil, err
+	case cmdRecover:
+		return nil, m.applyRecover()
+	case cmdSkip:
+		return m.applySkip(body)
 	}
 	return nil, errUnknownCommand(kind)
 }
@@ -413,6 +419,7 @@ func (m *Machine) Restore() error {
 	m.cache.forget()
 	m.schema, m.totals, m.pos, m.changeFloor, m.floorCut = nil, totals{}, 0, 0, 0
 	m.owners, m.own, m.counters = nil, nil, nil
+	m.recoveries, m.recovered = 0, false
 	m.blind = newBlind()
 	m.streams.Store(&map[uint32]*stream{})
 	clear(m.lists)

@@ -73,6 +73,9 @@ func (m *Machine) cutLocal(b kv.Batch) error {
 	if err := m.cutChangeFloor(b); err != nil {
 		return err
 	}
+	if err := m.cutRecoveries(b); err != nil {
+		return err
+	}
 	if m.schemaNew {
 		if err := b.Set(appendLocal(nil, m.cfg.ID, localSchema), m.schema.encode()); err != nil {
 			return err
@@ -143,6 +146,9 @@ func (m *Machine) load() error {
 	m.pos = binary.BigEndian.Uint64(meta[9:])
 	m.changeFloor = binary.BigEndian.Uint64(meta[17:])
 	m.floorCut = m.changeFloor
+	if err := m.loadRecoveries(); err != nil {
+		return fmt.Errorf("recoveries: %w", err)
+	}
 	if err := m.loadSchema(); err != nil {
 		return fmt.Errorf("schema: %w", err)
 	}

@@ -212,7 +212,7 @@ func (s *sender) run(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-out[0].Done():
-				if err = s.answered(out[0]); err == nil {
+				if err = s.answered(ctx, out[0]); err == nil {
 					out, backoff = out[1:], resendFirst
 				}
 			case <-s.wake:
@@ -333,12 +333,15 @@ func (v *view) outboxRows(to uint32, after, upTo uint64) (rows [][]byte, last ui
 }
 
 // answered takes the answer to a delivery.
-func (s *sender) answered(f flying) error {
+func (s *sender) answered(ctx context.Context, f flying) error {
 	res, err := f.Result()
 	if err != nil {
 		return err
 	}
 	r := res.(deliverResult)
+	if r.refused != "" && r.cursor < s.ackedNow() {
+		return s.broken(ctx, r.cursor)
+	}
 	s.ack(r.cursor)
 	if r.refused != "" {
 		return fmt.Errorf("delivery from shard %d to %d refused: %s", s.o.m.cfg.ID, s.to, r.refused)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -264,4 +265,101 @@ func TestARollingUpgradeUnderLoad(t *testing.T) {
 	d.signal(syscall.SIGTERM)
 	d.wantEnd(exitOK)
 	launch(t, startArgs(f.places[2].dir)...).wantEnd(exitFailed, "start the newer program")
+}
+
+// Two of three nodes are destroyed for good. What is left recovers offline and goes on
+// with all that it had; then the cluster grows to three again.
+func TestAClusterRecoversFromALostMajority(t *testing.T) {
+	f := newTrio(t)
+	for i := range uint64(200) {
+		f.node(int(i%3)).add(i+1, i%9+1)
+	}
+	f.caughtUp()
+	left := f.places[1]
+	d := left.down()
+	args := []string{"--data-dir", left.dir}
+
+	// Not while it runs, nor while the others do.
+	code, _, stderr := silent(append([]string{"recover", "apply", "--yes"}, args...)...)
+	if code != exitFailed || !strings.Contains(stderr, "in use") {
+		t.Errorf("while it runs: %d, %s", code, stderr)
+	}
+	d.signal(syscall.SIGTERM)
+	d.wantEnd(exitOK)
+	code, _, stderr = silent(append([]string{"recover", "apply", "--yes"}, args...)...)
+	if code != exitFailed || !strings.Contains(stderr, "it is not lost") {
+		t.Errorf("while the others run: %d, %s", code, stderr)
+	}
+	f.places[0].destroy()
+	f.places[2].destroy()
+
+	// Alone it does not come to serve.
+	alone := launch(t, startArgs(left.dir, "--peer-addr", left.peer)...)
+	select {
+	case line := <-alone.lines:
+		t.Errorf("without a majority: %q", line)
+	case <-time.After(4 * time.Second):
+	}
+	alone.signal(syscall.SIGKILL)
+	alone.wait()
+
+	code, told, stderr := silent(append([]string{"recover", "apply"}, args...)...)
+	if code != exitOK || !strings.Contains(told, "2 voters are lost") || !strings.Contains(told, "catalog:") {
+		t.Fatalf("told: %d, %s%s", code, told, stderr)
+	}
+	report := filepath.Join(t.TempDir(), "report.json")
+	code, text, stderr := silent(append([]string{"recover", "report"}, args...)...)
+	if err := os.WriteFile(report, []byte(text), 0o600); err != nil || code != exitOK {
+		t.Fatalf("report: %d, %v, %s", code, err, stderr)
+	}
+	for _, again := range []string{"", " again"} { // cut off and repeated
+		code, told, stderr = silent(append([]string{"recover", "apply", "--yes", report}, args...)...)
+		if code != exitOK {
+			t.Fatalf("apply%s: %d, %s%s", again, code, told, stderr)
+		}
+	}
+	left.restart()
+	d = left.daemon()
+	for note := range uint64(9) {
+		if got, want := d.countIn(note+1), uint64((200-note+8)/9); got != want {
+			t.Errorf("note %d has %d likes, want %d", note+1, got, want)
+		}
+	}
+	d.add(500, 1)
+	d.check()
+	a := f.await("the lost are removed", func(a *pb.GetClusterResponse) bool {
+		gone := 0
+		for _, n := range a.GetNodes() {
+			if n.GetState() == "removed" {
+				gone++
+			}
+		}
+		return gone == 2
+	})
+	if len(a.GetNodes()) != 3 {
+		t.Errorf("%v", a.GetNodes())
+	}
+	f.join()
+	f.join()
+	f.settled()
+	last := f.places[4].daemon()
+	if got := last.countIn(1); got != 24 {
+		t.Errorf("note 1 has %d likes, want 24", got)
+	}
+	last.check()
+}
+
+// caughtUp waits until no replica lacks an entry.
+func (f *fleet) caughtUp() {
+	f.t.Helper()
+	f.await("no replica lags", func(a *pb.GetClusterResponse) bool {
+		for _, s := range a.GetShards() {
+			for _, r := range s.GetReplicas() {
+				if r.GetLag() > 0 {
+					return false
+				}
+			}
+		}
+		return atRest(a)
+	})
 }

@@ -47,7 +47,7 @@ func newRoot(h host) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newStart(h), newConfig(), newVersion())
+	root.AddCommand(newStart(h), newConfig(), newRecover(h), newVersion())
 	return root
 }
 

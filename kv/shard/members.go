@@ -33,13 +33,7 @@ func (s *Shard) Members() []Member {
 	if f.Error() != nil {
 		return nil
 	}
-	var out []Member
-	for _, srv := range f.Configuration().Servers {
-		out = append(out, Member{
-			Replica: string(srv.ID), Node: NodeOf(string(srv.ID)), Voter: srv.Suffrage == raft.Voter,
-		})
-	}
-	return out
+	return membersOf(f.Configuration())
 }
 
 // Progress returns the members with the entries that they have, as far as they tell

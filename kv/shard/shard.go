@@ -96,7 +96,7 @@ func (s *Shard) open(cfg ShardConfig) error {
 	if _, _, err := s.log.discardStale(s.fsm.installedAt); err != nil {
 		return err
 	}
-	if err := s.checkLog(row.form, s.fsm.installedAt); err != nil {
+	if err := checkLog(s.id, s.log, row.form, s.fsm.applied, s.fsm.installedAt); err != nil {
 		return err
 	}
 	return s.start(row)
@@ -136,26 +136,25 @@ func (n *Node) replica(shard uint32, join bool) (replicaRow, error) {
 // checkLog makes sure that the log holds what the state proves was in it. A
 // replica that lost entries must not vote or lead: it may have acknowledged
 // what it lost.
-func (s *Shard) checkLog(form replicaForm, installed installedRow) error {
-	first, last := s.log.bounds()
-	at := s.fsm.applied
+func checkLog(id uint32, log *logStore, form replicaForm, at position, installed installedRow) error {
+	first, last := log.bounds()
 	switch {
 	case form == replicaFounding, form == replicaJoined && last == 0 && at.index == 0,
 		last == 0 && at.index == installed.index && at.index > 0: // nothing came after the install
 		return nil
 	case last == 0 || last < at.index || first > at.index+1:
 		return fmt.Errorf("shard %d: %w: it holds entries %d to %d, the state has applied %d: "+
-			"bring the log back, or remove this replica and let it be rebuilt", s.id, ErrLogLost, first, last, at.index)
+			"bring the log back, or remove this replica and let it be rebuilt", id, ErrLogLost, first, last, at.index)
 	case at.index < first:
 		return nil
 	}
 	var entry raft.Log
-	if err := s.log.GetLog(at.index, &entry); err != nil {
+	if err := log.GetLog(at.index, &entry); err != nil {
 		return err
 	}
 	if entry.Term != at.term {
 		return fmt.Errorf("shard %d: %w: entry %d is of term %d, the state applied it in term %d",
-			s.id, ErrLogLost, at.index, entry.Term, at.term)
+			id, ErrLogLost, at.index, entry.Term, at.term)
 	}
 	return nil
 }

@@ -10,11 +10,14 @@ import (
 )
 
 // someMap has n nodes of level 2 and three copies of each of n shards and the catalog.
-func someMap(t *testing.T, n int) *catalog.Map {
+func someMap(t *testing.T, n int) *catalog.Map { return mapOf(t, n, 3) }
+
+// mapOf is the same with so many copies.
+func mapOf(t *testing.T, n, replication int) *catalog.Map {
 	t.Helper()
-	m := catalog.Map{ClusterID: "c", Replication: 3}
+	m := catalog.Map{ClusterID: "c", Replication: replication}
 	copies := func(i int) (out []catalog.Replica) {
-		for k := range 3 {
+		for k := range replication {
 			out = append(out, catalog.Replica{Node: fmt.Sprintf("n%02d", (i+k)%n)})
 		}
 		return out
