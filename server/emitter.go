@@ -35,6 +35,8 @@ func (e emitter) shard(st graph.ShardStatus) {
 	id := strconv.FormatUint(uint64(st.ID), 10)
 	e.gauge("liana_shard_leader", "1 where this node leads the shard.", flag(st.Leader), "shard", id)
 	e.gauge("liana_shard_fault", "1 where the shard has failed on this node.", flag(st.Fault != ""), "shard", id)
+	e.gauge("liana_shard_sick", "1 where the disk under the shard is sick: slow, or a call to it hangs.", flag(st.Raft.Sick != ""), "shard", id)
+	e.counter("liana_shard_gave_way_total", "Leaderships handed over because the disk is sick.", float64(st.Raft.GaveWay), "shard", id)
 	e.counter("liana_shard_applied", "Index of the last applied log entry.", float64(st.Applied), "shard", id)
 	e.counter("liana_shard_position", "Number of the last change.", float64(st.Position), "shard", id)
 	e.gauge("liana_shard_outbox_pending", "Changes that other shards have not taken yet.", float64(st.OutboxPending), "shard", id)

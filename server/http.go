@@ -48,6 +48,7 @@ type readyShard struct {
 	Position      uint64 `json:"position"`
 	OutboxPending uint64 `json:"outbox_pending"`
 	Fault         string `json:"fault,omitempty"`
+	Sick          string `json:"sick,omitempty"` // of the disk under it
 }
 
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
@@ -59,7 +60,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		for _, st := range a.Backend.Status() {
 			body.Shards = append(body.Shards, readyShard{
 				ID: st.ID, Leader: st.Leader, Applied: st.Applied, Position: st.Position,
-				OutboxPending: st.OutboxPending, Fault: firstLine(st.Fault),
+				OutboxPending: st.OutboxPending, Fault: firstLine(st.Fault), Sick: st.Raft.Sick,
 			})
 		}
 	}

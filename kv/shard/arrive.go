@@ -109,7 +109,7 @@ func (s *fsm) receiving(conn net.Conn, term func() uint64) error {
 	case h.position.index < applied:
 		return fmt.Errorf("it stands at entry %d, applied are %d", h.position.index, applied)
 	case h.position.index == applied:
-		return await(conn, transferHeld)
+		return awaitEnd(conn, transferHeld)
 	}
 	a := &arrival{transferHead: h, parts: s.parts(), conn: conn}
 	if a.rows, err = s.store.Replace(a.parts); err != nil {
@@ -121,7 +121,7 @@ func (s *fsm) receiving(conn net.Conn, term func() uint64) error {
 	}
 	if err == nil {
 		s.arrivals.ready(a)
-		err = await(conn, transferReady)
+		err = awaitEnd(conn, transferReady)
 	}
 	return errors.Join(err, s.arrivals.drop(a))
 }
@@ -137,8 +137,8 @@ func readTransferHead(conn net.Conn) (h transferHead, err error) {
 	return decodeTransferHead(b)
 }
 
-// await says c and waits for the sender to end the stream.
-func await(conn net.Conn, c transferCode) error {
+// awaitEnd says c and waits for the sender to end the stream.
+func awaitEnd(conn net.Conn, c transferCode) error {
 	if err := say(conn, c); err != nil {
 		return err
 	}

@@ -33,6 +33,8 @@ type fsm struct {
 	machine Machine
 	policy  cutPolicy
 	fault   *fault
+	// begin and end tell of calls that may wait for the disk.
+	begin, end func()
 	// installed is called after a snapshot was installed, with mu held.
 	installed func(installedRow) error
 
@@ -76,7 +78,7 @@ func newFSM(shard uint32, store kv.Store, m Machine, f *fault) (*fsm, error) {
 	}
 	s := &fsm{
 		shard: shard, store: store, machine: m, policy: cutEveryBatch, fault: f,
-		applied: p, installedAt: installed,
+		applied: p, installedAt: installed, begin: func() {}, end: func() {},
 	}
 	s.cut.Store(&p)
 	s.reached.Store(p.index)
@@ -88,6 +90,8 @@ func newFSM(shard uint32, store kv.Store, m Machine, f *fault) (*fsm, error) {
 // applied were applied before a restart and are skipped. After a fault nothing
 // is applied any more, and applied does not move: a restart begins there.
 func (s *fsm) ApplyBatch(logs []*raft.Log) []any {
+	s.begin()
+	defer s.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	responses := make([]any, len(logs))

@@ -51,7 +51,9 @@ func (f *fault) get() error {
 // more: the log has become another under it.
 type guard struct {
 	fault   *fault
-	hung    time.Duration // a StoreLogs that takes longer fails the shard
+	shard   uint32
+	disk    *disk
+	works   *works
 	started atomic.Bool
 	retired atomic.Bool
 
@@ -59,8 +61,20 @@ type guard struct {
 	release chan struct{} // closed when parked calls may end
 }
 
-func newGuard(f *fault, hung time.Duration) *guard {
-	return &guard{fault: f, hung: hung, release: make(chan struct{})}
+func newGuard(s *Shard) *guard {
+	return &guard{fault: s.fault, shard: s.id, disk: s.node.disk, works: &s.works, release: make(chan struct{})}
+}
+
+// call does a call to a store that waits for the disk. One that takes longer than the
+// patience with it fails the shard.
+func (g *guard) call(w *work, what string, do func() error) error {
+	timer := time.AfterFunc(g.disk.patience, func() {
+		g.fault.set(fmt.Errorf("shard %d: %s takes longer than %v", g.shard, what, g.disk.patience))
+	})
+	defer timer.Stop()
+	g.disk.begin(w)
+	defer g.disk.end(w)
+	return do()
 }
 
 // free lets parked calls end.
@@ -121,11 +135,12 @@ func (l guardedLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.L
 
 func (l guardedLog) StoreLogs(logs []*raft.Log) error {
 	l.enter()
-	timer := time.AfterFunc(l.hung, func() {
-		l.guard.fault.set(fmt.Errorf("shard %d: log: storing %d entries takes longer than %v", l.shard, len(logs), l.hung))
-	})
-	defer timer.Stop()
-	if err := l.pass(l.logStore.StoreLogs(logs)); err != nil {
+	begun := time.Now()
+	err := l.call(&l.works.log, "storing log entries", func() error { return l.logStore.StoreLogs(logs) })
+	if err == nil {
+		l.disk.stored(time.Since(begun))
+	}
+	if err := l.pass(err); err != nil {
 		return err
 	}
 	commands := 0
@@ -149,7 +164,6 @@ func (l guardedLog) DeleteRange(min, max uint64) error {
 type guardedStable struct {
 	bolt   *raftboltdb.BoltStore
 	prefix string
-	shard  uint32
 	*guard
 }
 
@@ -164,7 +178,9 @@ func (s guardedStable) wrap(k []byte, err error) error {
 	return s.pass(err)
 }
 
-func (s guardedStable) Set(k, v []byte) error { return s.wrap(k, s.bolt.Set(s.key(k), v)) }
+func (s guardedStable) Set(k, v []byte) error {
+	return s.wrap(k, s.call(&s.works.stable, "storing a vote", func() error { return s.bolt.Set(s.key(k), v) }))
+}
 
 func (s guardedStable) Get(k []byte) ([]byte, error) {
 	v, err := s.bolt.Get(s.key(k))
@@ -172,7 +188,7 @@ func (s guardedStable) Get(k []byte) ([]byte, error) {
 }
 
 func (s guardedStable) SetUint64(k []byte, v uint64) error {
-	return s.wrap(k, s.bolt.SetUint64(s.key(k), v))
+	return s.wrap(k, s.call(&s.works.stable, "storing a term", func() error { return s.bolt.SetUint64(s.key(k), v) }))
 }
 
 func (s guardedStable) GetUint64(k []byte) (uint64, error) {

@@ -277,6 +277,7 @@ type faulty struct {
 	getErr  error         // of Get
 	setErr  error         // of a commit that sets such a key
 	setWait chan struct{} // a commit that sets such a key waits for it
+	setTime time.Duration // it takes that long
 }
 
 func (f *faulty) set(change func(f *faulty)) {
@@ -314,8 +315,9 @@ func (b *faultyBatch) Set(key, value []byte) error {
 func (b *faultyBatch) Commit(d kv.Durability) error {
 	if b.hit {
 		b.store.mu.Lock()
-		err, wait := b.store.setErr, b.store.setWait
+		err, wait, took := b.store.setErr, b.store.setWait, b.store.setTime
 		b.store.mu.Unlock()
+		time.Sleep(took)
 		if wait != nil {
 			<-wait
 		}

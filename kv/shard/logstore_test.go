@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -81,7 +82,7 @@ func TestRule14_AMissingEntryIsExactlyErrLogNotFound(t *testing.T) {
 	store := kv.NewMem(nil)
 	l, _ := openTestLog(t, store)
 	fill(t, l, 5, 9, 1)
-	g := guardedLog{logStore: l, guard: newGuard(newFault(), 0)}
+	g := guardedLog{logStore: l, guard: newGuard(&Shard{fault: newFault(), node: &Node{disk: newDisk(time.Minute)}})}
 	g.started.Store(true)
 	var out raft.Log
 	for _, i := range []uint64{0, 4, 10} {
@@ -138,7 +139,7 @@ func TestAnEntryDeletedUnderAReaderIsNotFound(t *testing.T) {
 func TestRule14_AStableMissHasTheTextNotFound(t *testing.T) {
 	r := memRig(t, nil)
 	r.open()
-	s := guardedStable{bolt: r.node.bolt, prefix: "x/", guard: newGuard(newFault(), 0)}
+	s := guardedStable{bolt: r.node.bolt, prefix: "x/", guard: newGuard(&Shard{fault: newFault(), node: &Node{disk: newDisk(time.Minute)}})}
 	s.started.Store(true)
 	if _, err := s.Get([]byte("absent")); err == nil || err.Error() != "not found" {
 		t.Errorf("Get: %v", err)

@@ -161,17 +161,24 @@ func (s *Shard) reconfigure(ctx context.Context, what, replica string, change fu
 	if end, ok := ctx.Deadline(); ok {
 		patience = time.Until(end)
 	}
+	if err := await(ctx, change(patience)); err != nil {
+		return fmt.Errorf("shard %d: %s %s: %w", s.id, what, replica, err)
+	}
+	return nil
+}
+
+// await waits for Raft's answer as long as ctx lasts.
+func await(ctx context.Context, future raft.Future) error {
 	done := make(chan error, 1)
-	future := change(patience)
 	go func() { done <- future.Error() }()
 	select {
 	case err := <-done:
 		if err != nil {
-			return fmt.Errorf("shard %d: %s %s: %w", s.id, what, replica, proposalError(err))
+			return proposalError(err)
 		}
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("shard %d: %s %s: %w: %w", s.id, what, replica, ErrOutcomeUnknown, ctx.Err())
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, ctx.Err())
 	}
 }
 

@@ -77,8 +77,9 @@ type Limits struct {
 	// PinBytes is the size of a log beyond which it is cut though a replica that was
 	// sent a snapshot has not caught up (4 GiB). It will need another.
 	PinBytes int64
-	// StoreTimeout is how long storing log entries may take before the shard
-	// gives up (10 s).
+	// StoreTimeout is how long storing log entries, a term or a vote may take before the
+	// shard gives up (10 s). After half of it, or where storing entries takes a tenth of
+	// it for all of it, the node hands its leaderships over.
 	StoreTimeout time.Duration
 }
 
@@ -139,6 +140,7 @@ type Node struct {
 	stamp     stamp
 	bolt      *raftboltdb.BoltStore
 	greetings greetings
+	disk      *disk
 
 	logBytes atomic.Int64  // size of all logs
 	wake     chan struct{} // of capacity 1: the truncation has something to do
@@ -175,11 +177,12 @@ func OpenNode(cfg NodeConfig) (*Node, error) {
 		return nil, errors.Join(err, bolt.Close())
 	}
 	n := &Node{
-		cfg: cfg, stamp: own, bolt: bolt,
+		cfg: cfg, stamp: own, bolt: bolt, disk: newDisk(cfg.Limits.StoreTimeout),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), shards: make(map[uint32]*Shard),
 	}
 	n.forceAt.Store(cfg.Limits.LogBytes)
 	n.wg.Go(n.truncateLoop)
+	n.wg.Go(n.watchDisk)
 	return n, nil
 }
 

@@ -56,9 +56,9 @@ func (s *Shard) start(row replicaRow) error {
 // run makes an instance and starts it.
 func (s *Shard) run(row replicaRow) (err error) {
 	cfg := s.node.cfg
-	i := &instance{guard: newGuard(s.fault, cfg.Limits.StoreTimeout)}
+	i := &instance{guard: newGuard(s)}
 	log := guardedLog{logStore: s.log, guard: i.guard, logged: s.proposer.logged}
-	stable := guardedStable{bolt: s.node.bolt, prefix: s.replica + "/", shard: s.id, guard: i.guard}
+	stable := guardedStable{bolt: s.node.bolt, prefix: s.replica + "/", guard: i.guard}
 	snaps := &snapshots{fsm: s.fsm, pins: &s.pins}
 	alone := s.alone(row)
 	conf := raftConfig(s.replica, s.heartbeat(), s.proposer.notify)

@@ -43,6 +43,11 @@ type Shard struct {
 	lines *lines
 	pins  pins
 
+	works     works
+	givingWay atomic.Bool
+	gaveWay   atomic.Int64 // when it was last handed over for the disk
+	handovers atomic.Uint64
+
 	stale    chan uint64   // Raft is to begin anew, behind this entry
 	closing  chan struct{} // closed by Close
 	closer   sync.Once
@@ -93,6 +98,8 @@ func (s *Shard) open(cfg ShardConfig) error {
 		return err
 	}
 	s.fsm.installed = s.installed
+	s.fsm.begin = func() { s.node.disk.begin(&s.works.apply) }
+	s.fsm.end = func() { s.node.disk.end(&s.works.apply) }
 	if _, _, err := s.log.discardStale(s.fsm.installedAt); err != nil {
 		return err
 	}

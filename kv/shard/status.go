@@ -32,6 +32,11 @@ type Status struct {
 	Rounds   uint64 // rounds of Confirm
 	Installs uint64 // snapshots of other replicas installed since the start
 
+	// Sick says what is wrong with the disk under this replica, "" where nothing is known
+	// to be; GaveWay counts the leaderships handed over because of it.
+	Sick    string
+	GaveWay uint64
+
 	Fault error // why the shard stopped on this node, nil while it runs
 }
 
@@ -54,6 +59,8 @@ func (s *Shard) Status() Status {
 		Replayed: s.fsm.entries.Load(),
 		Rounds:   s.confirm.rounds.Load(),
 		Installs: s.fsm.installs.Load(),
+		Sick:     s.node.Sick(),
+		GaveWay:  s.handovers.Load(),
 		Fault:    s.fault.get(),
 	}
 	var leader raft.ServerID

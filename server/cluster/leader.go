@@ -89,7 +89,7 @@ func (l *leader) round(ctx context.Context) {
 	l.tell(l.remarks(mp, sit, now))
 	if now.Sub(l.begun) > aliveWithin { // all that are up have been heard of
 		l.plan(ctx, mp, sit)
-		l.spread(ctx, mp, seen, sit)
+		l.spread(ctx, mp, reports, seen, sit)
 	}
 	for _, s := range append([]catalog.Shard{mp.Catalog}, mp.Shards...) {
 		view, ok := seen[s.ID]
@@ -273,12 +273,14 @@ func (l *leader) plan(ctx context.Context, mp *catalog.Map, sit catalog.Situatio
 }
 
 // spread hands over the leadership of shards that are at rest, one a round, so that
-// the nodes lead about as many each.
-func (l *leader) spread(ctx context.Context, mp *catalog.Map, seen map[uint32]seenShard, sit catalog.Situation) {
+// the nodes lead about as many each. One that has failed, or whose disk is sick, has
+// just given way and is not asked to lead.
+func (l *leader) spread(ctx context.Context, mp *catalog.Map, reports map[string]*peerv1.GetReplicasResponse, seen map[uint32]seenShard, sit catalog.Situation) {
 	for id, node := range catalog.PreferredLeaders(mp, sit) {
 		s, view := mp.Shard(id), seen[id]
 		m, ok := view.on(node)
-		if id == catalogShard || s.Moving != nil || !ok || !m.voter || view.leader == node {
+		if id == catalogShard || s.Moving != nil || !ok || !m.voter || view.leader == node ||
+			faultOf(reports[node], id) != "" {
 			continue
 		}
 		l.step(ctx, mp, s, view, change{kind: handOver, shard: id, node: node, replica: m.replica})

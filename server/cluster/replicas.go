@@ -105,8 +105,11 @@ func describe(rep *peerv1.Replica, g *shard.Shard) {
 	st := g.Status()
 	rep.Replica, rep.Leader, rep.Applied, rep.Term = st.Replica, st.Leading, st.Applied, st.Term
 	rep.LeaderNode, _ = g.Leader()
-	if st.Fault != nil {
+	switch {
+	case st.Fault != nil:
 		rep.Fault = st.Fault.Error()
+	case st.Sick != "":
+		rep.Fault = "the disk is sick: " + st.Sick
 	}
 	if !st.Leading {
 		return
