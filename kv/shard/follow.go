@@ -51,7 +51,8 @@ func (f *freshness) look() {
 		n++
 	}
 	if n > 0 {
-		f.since.Store(&f.marks[n-1].asked)
+		asked := f.marks[n-1].asked // a copy: the marks move up
+		f.since.Store(&asked)
 		f.marks = append(f.marks[:0], f.marks[n:]...)
 	}
 }
