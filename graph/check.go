@@ -23,7 +23,9 @@ type CheckReport struct {
 	Lists, Edges, Counters uint64
 	// Skipped counts what kept changing while it was looked at, is still on its way
 	// in an outbox, or has its other end on another node; none of it is a fault.
-	Skipped  uint64
+	// Elsewhere are the last of these.
+	Skipped, Elsewhere uint64
+
 	Faults   uint64
 	Findings []string // the first maxFindings of them
 }
@@ -100,7 +102,7 @@ type checker struct {
 
 func newChecker(g *Graph, progress func(CheckProgress)) *checker {
 	return &checker{
-		members: g.replicas(), progress: progress, ends: newEndSums(), broken: map[ListKey]bool{},
+		members: g.replicas(), progress: progress, ends: newEndSums(checkSeed()), broken: map[ListKey]bool{},
 	}
 }
 
@@ -294,6 +296,7 @@ func (c *checker) proveList(ctx context.Context, v *view, r *storedRow) error {
 		c.found.of(r.list.Type).n[r.list.Dir]++
 		if c.views.of(def.otherEnd(r.list, e.Peer).Vertex) == nil {
 			c.report.Skipped++
+			c.report.Elsewhere++
 			return nil
 		}
 		c.ends.add(def, r.list, e)

@@ -1,7 +1,10 @@
 package graph
 
 import (
-	"hash/maphash"
+	"encoding/binary"
+	"math/rand/v2"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/lianadb/liana/edgelist"
 )
@@ -16,9 +19,10 @@ const checkBuckets = 1 << 18
 // that both ends must agree on to the bucket, at its destination it takes that
 // away. A bucket that is not zero at the end holds an edge whose ends differ, and
 // only its edges are looked at one by one. The hashes have a random key and 64
-// bits: that a difference hides has the chance of one in 2^64.
+// bits: that a difference hides has the chance of one in 2^64. Sums by the same key add
+// up, so each node of a cluster makes those of its shards.
 type endSums struct {
-	seed maphash.Seed
+	seed uint64
 	sums []uint64
 }
 
@@ -28,15 +32,12 @@ type edgeName struct {
 	src, dst uint64
 }
 
-// edgeContent is what both ends must agree on.
-type edgeContent struct {
-	name, props uint64 // hashes
-	time        int64
+func newEndSums(seed uint64) *endSums {
+	return &endSums{seed: seed, sums: make([]uint64, checkBuckets)}
 }
 
-func newEndSums() *endSums {
-	return &endSums{seed: maphash.MakeSeed(), sums: make([]uint64, checkBuckets)}
-}
+// checkSeed is the key of one check.
+func checkSeed() uint64 { return rand.Uint64() }
 
 // add counts the edge e of list l.
 func (s *endSums) add(def *EdgeTypeDef, l ListKey, e *edgelist.Edge) {
@@ -44,16 +45,33 @@ func (s *endSums) add(def *EdgeTypeDef, l ListKey, e *edgelist.Edge) {
 	if def.Symmetric && name.src == name.dst {
 		return // its two ends are one entry
 	}
-	h := maphash.Comparable(s.seed, name)
-	content := edgeContent{name: h, time: e.Time}
-	if len(e.Props) > 0 {
-		content.props = maphash.Bytes(s.seed, e.Props)
-	}
+	h := name.hash(s.seed)
 	if source {
-		s.sums[h%checkBuckets] += maphash.Comparable(s.seed, content)
+		s.sums[h%checkBuckets] += contentHash(h, e)
 	} else {
-		s.sums[h%checkBuckets] -= maphash.Comparable(s.seed, content)
+		s.sums[h%checkBuckets] -= contentHash(h, e)
 	}
+}
+
+func (n edgeName) hash(seed uint64) uint64 {
+	var b [8 + 8 + 8 + 8]byte
+	binary.LittleEndian.PutUint64(b[:], seed)
+	binary.LittleEndian.PutUint64(b[8:], uint64(n.kind))
+	binary.LittleEndian.PutUint64(b[16:], n.src)
+	binary.LittleEndian.PutUint64(b[24:], n.dst)
+	return xxhash.Sum64(b[:])
+}
+
+// contentHash is a hash of all that both ends of an edge must agree on, never 0. name is
+// that of its name.
+func contentHash(name uint64, e *edgelist.Edge) uint64 {
+	var b [8 + 8 + 8]byte
+	binary.LittleEndian.PutUint64(b[:], name)
+	binary.LittleEndian.PutUint64(b[8:], uint64(e.Time))
+	if len(e.Props) > 0 {
+		binary.LittleEndian.PutUint64(b[16:], xxhash.Sum64(e.Props))
+	}
+	return max(1, xxhash.Sum64(b[:]))
 }
 
 // differ reports whether any bucket holds an edge whose ends differ.
@@ -69,7 +87,7 @@ func (s *endSums) differ() bool {
 // suspects reports whether the ends of the edge of list l to peer may differ.
 func (s *endSums) suspects(def *EdgeTypeDef, l ListKey, peer uint64) bool {
 	name, _ := def.nameOf(l, peer)
-	return s.sums[maphash.Comparable(s.seed, name)%checkBuckets] != 0
+	return s.sums[name.hash(s.seed)%checkBuckets] != 0
 }
 
 // nameOf names the edge of list l to peer, and says whether l is at its source. A

@@ -51,7 +51,15 @@ func (s *adminService) beginScan() (end func(), err error) {
 // maxFindings bounds the findings that a Check tells.
 const maxFindings = 1000
 
-func (s *adminService) Check(_ *pb.CheckRequest, stream grpc.ServerStreamingServer[pb.CheckResponse]) error {
+func (s *adminService) Check(req *pb.CheckRequest, stream grpc.ServerStreamingServer[pb.CheckResponse]) error {
+	check := s.domain().Check
+	if req.GetCluster() {
+		c := s.attached.Load().Cluster
+		if c == nil {
+			return ErrNoCluster
+		}
+		check = c.Check
+	}
 	end, err := s.beginScan()
 	if err != nil {
 		return err
@@ -59,7 +67,7 @@ func (s *adminService) Check(_ *pb.CheckRequest, stream grpc.ServerStreamingServ
 	defer end()
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	report, err := s.domain().Check(ctx, func(p graph.CheckProgress) {
+	report, err := check(ctx, func(p graph.CheckProgress) {
 		if err := stream.Send(&pb.CheckResponse{Lists: p.Lists, Edges: p.Edges, ListsTotal: p.ListsTotal}); err != nil {
 			cancel(err)
 		}

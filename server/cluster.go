@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/lianadb/liana/graph"
 	pb "github.com/lianadb/liana/proto/liana/v1"
 )
 
@@ -18,6 +19,9 @@ type Cluster interface {
 	// Rebalance calls progress from one goroutine until the cluster is even.
 	Rebalance(ctx context.Context, dryRun bool, progress func(*pb.RebalanceResponse) error) error
 	SetReplication(ctx context.Context, replicas int) error
+	// Check checks all nodes, that the replicas of a shard say the same, and edges whose
+	// ends lie on different nodes.
+	Check(ctx context.Context, progress func(graph.CheckProgress)) (graph.CheckReport, error)
 }
 
 var (

@@ -284,6 +284,13 @@ func TestAdmin(t *testing.T) {
 	if last, err := check.Recv(); err != nil || !last.Done || last.Edges != 6 {
 		t.Fatalf("report: %v, %v", last, err)
 	}
+	whole, err := r.admin.Check(ctx, &pb.CheckRequest{Cluster: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := whole.Recv(); status.Code(err) != codes.Unimplemented {
+		t.Fatalf("a check of no cluster: %v", err)
+	}
 	for i := range uint64(2500) {
 		r.fake.mutate(graph.Mutation{Op: graph.OpAdd, Type: 1, Src: 1, Dst: i + 1, Props: []byte("\x01k\x01v")})
 	}

@@ -45,6 +45,13 @@ func TestCheckExitCodes(t *testing.T) {
 		t.Errorf("got %q", out)
 	}
 	asMessage(t, new(lianav1.CheckResponse), "check", "--addr", addr)
+	if f.wholeCluster {
+		t.Error("the whole cluster was checked unasked")
+	}
+	if must(t, "check", "--addr", addr, "--cluster"); !f.wholeCluster {
+		t.Error("--cluster was not asked for")
+	}
+	liana("check", "--data-dir", "d", "--cluster").expect(t, exitUsage, "exclude each other")
 
 	f.check = []*lianav1.CheckResponse{{Lists: 2, Edges: 5, Faults: 3, Findings: []string{"note:7 like IN: count 4, entries 5"}, Done: true}}
 	r := liana("check", "--addr", addr)

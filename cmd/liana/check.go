@@ -28,6 +28,7 @@ type offlineChecker func(ctx context.Context, dir string, progress func(*lianav1
 
 func (c *cli) checkCommand() *cobra.Command {
 	var dir string
+	var cluster bool
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Prove lists, counts and forward = inverse, on a server or in a data directory",
@@ -35,14 +36,21 @@ func (c *cli) checkCommand() *cobra.Command {
 derived counters agree: on the server at --addr, or in a data directory that no
 server has open (--data-dir; it is only read).
 
+With --cluster all nodes are checked, through the one at --addr: also that the replicas of
+a shard say the same, and edges whose ends lie on different nodes. Without it a node
+proves what it has replicas of.
+
 Exit codes: 0 clean, 1 faults found, 2 could not check.`,
 		Example: `  liana check
   liana check --addr 127.0.0.1:7400 -o json
+  liana check --cluster
   liana check --data-dir /var/lib/liana`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			offline := cmd.Flags().Changed("data-dir")
 			switch {
+			case offline && cluster:
+				return usagef("--data-dir and --cluster exclude each other")
 			case offline && cmd.Flags().Changed("addr"):
 				return usagef("--data-dir and --addr exclude each other")
 			case offline && dir == "":
@@ -55,7 +63,7 @@ Exit codes: 0 clean, 1 faults found, 2 could not check.`,
 			if offline {
 				last, err = c.checkDirectory(cmd.Context(), dir, report)
 			} else {
-				last, err = c.checkServer(cmd.Context(), c.stallLimit(cmd, checkStall), report)
+				last, err = c.checkServer(cmd.Context(), &lianav1.CheckRequest{Cluster: cluster}, c.stallLimit(cmd, checkStall), report)
 			}
 			bar.clear()
 			if err != nil {
@@ -64,6 +72,7 @@ Exit codes: 0 clean, 1 faults found, 2 could not check.`,
 			return c.printCheck(last)
 		},
 	}
+	cmd.Flags().BoolVar(&cluster, "cluster", false, "check all nodes of the cluster")
 	cmd.Flags().StringVar(&dir, "data-dir", "", "check this data directory instead of a server")
 	return cmd
 }
@@ -82,14 +91,14 @@ func (c *cli) checkDirectory(ctx context.Context, dir string, report func(*liana
 	return c.checkOffline(ctx, dir, report)
 }
 
-func (c *cli) checkServer(ctx context.Context, stall time.Duration, report func(*lianav1.CheckResponse)) (*lianav1.CheckResponse, error) {
+func (c *cli) checkServer(ctx context.Context, req *lianav1.CheckRequest, stall time.Duration, report func(*lianav1.CheckResponse)) (*lianav1.CheckResponse, error) {
 	client, err := c.admin()
 	if err != nil {
 		return nil, err
 	}
 	ctx, dog, cancel := newWatchdog(ctx, stall)
 	defer cancel()
-	stream, err := client.Check(ctx, new(lianav1.CheckRequest))
+	stream, err := client.Check(ctx, req)
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,10 @@ func (f *fakeServer) GetStatus(context.Context, *lianav1.GetStatusRequest) (*lia
 	}}, nil
 }
 
-func (f *fakeServer) Check(_ *lianav1.CheckRequest, stream grpc.ServerStreamingServer[lianav1.CheckResponse]) error {
+func (f *fakeServer) Check(r *lianav1.CheckRequest, stream grpc.ServerStreamingServer[lianav1.CheckResponse]) error {
+	f.mu.Lock()
+	f.wholeCluster = r.GetCluster()
+	f.mu.Unlock()
 	for _, r := range f.check {
 		if err := stream.Send(r); err != nil {
 			return err

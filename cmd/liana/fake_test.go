@@ -34,7 +34,9 @@ type fakeServer struct {
 	pageCap  int    // edges in a page at most, as if cut by bytes
 	cluster  string
 	check    []*lianav1.CheckResponse
-	last     map[string]any // the newest request of some calls
+	// wholeCluster is what the last check asked for.
+	wholeCluster bool
+	last         map[string]any // the newest request of some calls
 
 	// Refusals of a batch do not name the row.
 	anonymous bool

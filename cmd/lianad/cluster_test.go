@@ -104,4 +104,5 @@ func TestOperationsAreLinearizableUnderFaults(t *testing.T) {
 	f.settled()
 	h.verify(t, 500)
 	verifyLedgers(f, ledgers)
+	f.converged()
 }

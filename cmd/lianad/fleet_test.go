@@ -37,13 +37,19 @@ type place struct {
 // newFleet starts a cluster and waits until every shard has its three voters.
 func newFleet(t *testing.T, nodes int, more ...string) *fleet {
 	t.Helper()
+	return newFleetOf(t, nodes, 3, more...)
+}
+
+// newFleetOf is newFleet with another number of voters.
+func newFleetOf(t *testing.T, nodes, replication int, more ...string) *fleet {
+	t.Helper()
 	board, err := newSwitchboard()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(board.close)
 	f := &fleet{t: t, board: board, more: more}
-	f.add("--replication", "3")
+	f.add("--replication", fmt.Sprint(replication))
 	for range nodes - 1 {
 		f.join()
 	}

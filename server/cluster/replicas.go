@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/lianadb/liana/graph"
 	"github.com/lianadb/liana/kv/shard"
 	peerv1 "github.com/lianadb/liana/proto/peer/v1"
+	"github.com/lianadb/liana/server/peer"
 )
 
 // Shards are this node's replicas of the data shards. graph.Graph implements it.
@@ -13,6 +15,8 @@ type Shards interface {
 	StartReplica(id uint32, join bool) error
 	StopReplica(id uint32) error
 	Group(id uint32) (*shard.Shard, error)
+	Schema() *graph.Schema
+	peer.Auditor
 }
 
 // replicas makes, changes and removes the replicas of this node, those of the

@@ -10,6 +10,7 @@ import (
 // Local is what the replicas of this node answer. graph.Graph implements it.
 type Local interface {
 	graph.Service
+	Auditor
 	Deliver(ctx context.Context, to uint32, delivery []byte) ([]byte, error)
 }
 

@@ -18,12 +18,16 @@ type Client struct {
 	conn    *grpc.ClientConn
 	calls   peerv1.CallsClient
 	cluster peerv1.ClusterClient
+	audit   peerv1.AuditClient
 }
 
 var _ graph.Service = (*Client)(nil)
 
 func newClient(node string, conn *grpc.ClientConn) *Client {
-	return &Client{node: node, conn: conn, calls: peerv1.NewCallsClient(conn), cluster: peerv1.NewClusterClient(conn)}
+	return &Client{
+		node: node, conn: conn,
+		calls: peerv1.NewCallsClient(conn), cluster: peerv1.NewClusterClient(conn), audit: peerv1.NewAuditClient(conn),
+	}
 }
 
 // call makes a call and tells what its error means: whether it came as far as a

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lianadb/liana/edgelist"
 	"github.com/lianadb/liana/graph"
+	"github.com/lianadb/liana/kv"
 	"github.com/lianadb/liana/kv/shard"
 	peerv1 "github.com/lianadb/liana/proto/peer/v1"
 )
@@ -311,5 +312,75 @@ func TestAPoolFollowsChangedAddresses(t *testing.T) {
 	addr = ""
 	if _, err := pool.Client("n"); !errors.Is(err, graph.ErrUnreachable) {
 		t.Errorf("without an address: %v", err)
+	}
+}
+
+func (e *echo) Check(ctx context.Context, _ func(graph.CheckProgress)) (graph.CheckReport, error) {
+	return graph.CheckReport{Lists: 1, Edges: 2, Counters: 3, Skipped: 4, Elsewhere: 5, Faults: 6, Findings: []string{"a", "b"}}, e.answer(ctx, nil)
+}
+
+func (e *echo) Digest(ctx context.Context, shard uint32) (graph.Digest, error) {
+	return graph.Digest{Shard: shard, Applied: 4, Hash: 1<<64 - 1}, e.answer(ctx, []any{shard})
+}
+
+func (e *echo) SumEnds(ctx context.Context, shard uint32, seed uint64) ([]uint64, error) {
+	return []uint64{0, 7, 1 << 63}, e.answer(ctx, []any{shard, seed})
+}
+
+func (e *echo) FindEnds(ctx context.Context, shard uint32, seed uint64, sums []uint32) ([]graph.EdgeEnd, error) {
+	return testEnds(), e.answer(ctx, []any{shard, seed, sums})
+}
+
+func (e *echo) LookAtEnds(ctx context.Context, shard uint32, seed uint64, ends []graph.EdgeEnd) (*graph.SeenEnds, error) {
+	return testSeen(), e.answer(ctx, []any{shard, seed, ends})
+}
+
+func testEnds() []graph.EdgeEnd {
+	return []graph.EdgeEnd{
+		{EdgeName: graph.EdgeName{Type: 3, Src: 1 << 63, Dst: 2}, AtSource: true, Content: 9},
+		{EdgeName: graph.EdgeName{Type: 4, Src: 1, Dst: 1<<64 - 2}},
+	}
+}
+
+func testSeen() *graph.SeenEnds {
+	return &graph.SeenEnds{
+		Ends:  []graph.SeenEnd{{Content: 1 << 63, Before: 2, After: 3}, {Away: true}},
+		Given: map[uint32]uint64{1: 2}, Received: map[uint32]uint64{4: 5, 6: 7},
+	}
+}
+
+// What a check of the cluster asks arrives as it was asked, and its answer comes back.
+func TestAuditCallsArriveAsTheyWereMade(t *testing.T) {
+	e := &echo{}
+	_, c := serve(t, e, nil)
+	ctx := testCtx(t)
+	for name, call := range map[string]struct {
+		make func() (any, error)
+		got  any
+		want any
+	}{
+		"Check": {func() (any, error) { return c.Check(ctx, nil) }, nil,
+			graph.CheckReport{Lists: 1, Edges: 2, Counters: 3, Skipped: 4, Elsewhere: 5, Faults: 6, Findings: []string{"a", "b"}}},
+		"Digest": {func() (any, error) { return c.Digest(ctx, 8) }, []any{uint32(8)},
+			graph.Digest{Shard: 8, Applied: 4, Hash: 1<<64 - 1}},
+		"SumEnds": {func() (any, error) { return c.SumEnds(ctx, 8, 1<<63) }, []any{uint32(8), uint64(1 << 63)},
+			[]uint64{0, 7, 1 << 63}},
+		"FindEnds": {func() (any, error) { return c.FindEnds(ctx, 8, 6, []uint32{1, 2}) }, []any{uint32(8), uint64(6), []uint32{1, 2}},
+			testEnds()},
+		"LookAtEnds": {func() (any, error) { return c.LookAtEnds(ctx, 8, 6, testEnds()) }, []any{uint32(8), uint64(6), testEnds()},
+			testSeen()},
+	} {
+		got, err := call.make()
+		if err != nil || !reflect.DeepEqual(got, call.want) {
+			t.Errorf("%s answered %+v, %v, want %+v", name, got, err, call.want)
+		}
+		if call.got != nil && !reflect.DeepEqual(e.got, call.got) {
+			t.Errorf("%s arrived as %+v, want %+v", name, e.got, call.got)
+		}
+		e.err = kv.ErrCorruption
+		if _, err := call.make(); !errors.Is(err, kv.ErrCorruption) {
+			t.Errorf("%s: %v, want the other node's error", name, err)
+		}
+		e.err = nil
 	}
 }

@@ -80,6 +80,7 @@ func (p *Port) Serve(s Services) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 	)
 	peerv1.RegisterCallsServer(p.grpc, &calls{local: s.Local})
+	peerv1.RegisterAuditServer(p.grpc, &audit{local: s.Local})
 	peerv1.RegisterClusterServer(p.grpc, s.Cluster)
 	p.done.Go(func() {
 		// It ends with its listener.

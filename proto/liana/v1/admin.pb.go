@@ -111,7 +111,11 @@ func (x *GetSchemaResponse) GetVersion() uint64 {
 }
 
 type CheckRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The whole cluster: the replicas of all nodes, that those of a shard say the same,
+	// and edges whose ends lie on different nodes. Else this node, as far as it has
+	// both ends.
+	Cluster       bool `protobuf:"varint,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -144,6 +148,13 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
 	return file_liana_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CheckRequest) GetCluster() bool {
+	if x != nil {
+		return x.Cluster
+	}
+	return false
 }
 
 type CheckResponse struct {
@@ -551,8 +562,9 @@ const file_liana_v1_admin_proto_rawDesc = "" +
 	"\x10GetSchemaRequest\"A\n" +
 	"\x11GetSchemaResponse\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\tR\x04yaml\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x04R\aversion\"\x0e\n" +
-	"\fCheckRequest\"\xda\x01\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"(\n" +
+	"\fCheckRequest\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\bR\acluster\"\xda\x01\n" +
 	"\rCheckResponse\x12\x14\n" +
 	"\x05lists\x18\x01 \x01(\x04R\x05lists\x12\x14\n" +
 	"\x05edges\x18\x02 \x01(\x04R\x05edges\x12\x1f\n" +
