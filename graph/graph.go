@@ -513,9 +513,22 @@ func (g *Graph) Status() []ShardStatus {
 	return out
 }
 
-// serves reports whether the replica leads, or knows who does.
-func (st *ShardStatus) serves() bool {
-	return st.Leader || st.Raft.Leader != "" && st.Raft.Leader != st.Raft.Replica
+// ready is nil where the replica leads, or knows who does.
+func (mb *member) ready() error {
+	if err := mb.machine.fault.Load(); err != nil {
+		return *err
+	}
+	s := mb.group.Load()
+	if s == nil {
+		return errors.New("starting")
+	}
+	if err := s.Fault(); err != nil {
+		return err
+	}
+	if !s.Served() {
+		return errors.New("no leader")
+	}
+	return nil
 }
 
 // Ready returns nil when every replica of this node serves: it leads or knows who does.
@@ -523,12 +536,9 @@ func (g *Graph) Ready() error {
 	if !g.ready.Load() {
 		return errors.New("shards are starting")
 	}
-	for _, st := range g.Status() {
-		if st.Fault != "" {
-			return fmt.Errorf("shard %d: %s", st.ID, st.Fault)
-		}
-		if !st.serves() {
-			return fmt.Errorf("shard %d has no leader", st.ID)
+	for _, mb := range g.replicas() {
+		if err := mb.ready(); err != nil {
+			return fmt.Errorf("shard %d: %w", mb.machine.cfg.ID, err)
 		}
 	}
 	return nil

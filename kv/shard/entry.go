@@ -127,6 +127,12 @@ func (d *decoder) bytes(limit uint64) []byte {
 	return b
 }
 
+func (d *decoder) flag() bool {
+	v := d.uvarint()
+	d.bad = d.bad || v > 1
+	return v == 1
+}
+
 func (d *decoder) uint64() uint64 {
 	if d.bad || len(d.rest) < 8 {
 		d.bad = true

@@ -67,7 +67,7 @@ func (f *freshness) age() time.Duration {
 
 // keepFresh asks the leader, as long as the lines last.
 func (s *Shard) keepFresh() {
-	t := time.NewTicker(s.heartbeat() / 2)
+	t := time.NewTicker(s.heartbeat())
 	defer t.Stop()
 	for {
 		select {

@@ -26,6 +26,7 @@ type logStore struct {
 	// between them is stored.
 	first, last uint64
 	size        logSize
+	recent      recentLog
 }
 
 var _ raft.LogStore = (*logStore)(nil)
@@ -92,6 +93,12 @@ func (l *logStore) bounds() (first, last uint64) {
 // raft.ErrLogNotFound itself, which Raft compares with ==; an entry missing
 // inside of them is corruption.
 func (l *logStore) GetLog(index uint64, log *raft.Log) error {
+	l.mu.Lock()
+	known := l.recent.get(index, log)
+	l.mu.Unlock()
+	if known {
+		return nil
+	}
 	b, err := l.store.Get(nil, l.key(index))
 	if errors.Is(err, kv.ErrNotFound) {
 		// Truncation may have passed by since the read: look at bounds now.
@@ -135,6 +142,7 @@ func (l *logStore) StoreLogs(logs []*raft.Log) error {
 		l.first = logs[0].Index
 	}
 	l.last = logs[len(logs)-1].Index
+	l.recent.add(logs)
 	l.total.Add(l.size.add(l.last, bytes))
 	l.mu.Unlock()
 	l.grown()
@@ -163,6 +171,7 @@ func (l *logStore) DeleteRange(min, max uint64) error {
 func (l *logStore) forget(min, max uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.recent.forget(min, max)
 	switch {
 	case min <= l.first && max >= l.last:
 		l.first, l.last = 0, 0

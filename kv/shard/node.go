@@ -141,6 +141,7 @@ type Node struct {
 	bolt      *raftboltdb.BoltStore
 	greetings greetings
 	disk      *disk
+	beats     *beats
 
 	logBytes atomic.Int64  // size of all logs
 	wake     chan struct{} // of capacity 1: the truncation has something to do
@@ -180,6 +181,7 @@ func OpenNode(cfg NodeConfig) (*Node, error) {
 		cfg: cfg, stamp: own, bolt: bolt, disk: newDisk(cfg.Limits.StoreTimeout),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), shards: make(map[uint32]*Shard),
 	}
+	n.beats = newBeats(n)
 	n.forceAt.Store(cfg.Limits.LogBytes)
 	n.wg.Go(n.truncateLoop)
 	n.wg.Go(n.watchDisk)
@@ -208,6 +210,7 @@ func (n *Node) Close() error {
 		wg.Go(func() { errs[i] = s.Close() })
 	}
 	wg.Wait()
+	n.beats.close()
 	close(n.stop)
 	n.wg.Wait()
 	return errors.Join(append(errs, n.bolt.Close())...)

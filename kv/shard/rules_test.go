@@ -277,7 +277,11 @@ func TestRuleA9_AFailingReadEndsNoProcess(t *testing.T) {
 	r, log, faults := faultRig(t, nil)
 	disk := errors.New("disk on fire")
 	log.set(func(f *faulty) { f.getErr = disk })
-	g := guardedLog{logStore: r.shards[2].log, guard: r.shards[2].instance.Load().guard}
+	l := r.shards[2].log
+	l.mu.Lock()
+	l.recent = recentLog{} // it is read from the store
+	l.mu.Unlock()
+	g := guardedLog{logStore: l, guard: r.shards[2].instance.Load().guard}
 	ended := make(chan bool)
 	go func() { // as a goroutine of Raft would
 		defer close(ended)

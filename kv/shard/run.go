@@ -177,8 +177,8 @@ func (s *Shard) supervise() {
 	}
 	if err := s.fault.get(); err != nil {
 		s.logger.Error("shard failed on this node", "err", err)
-		if streams := s.instance.Load().streams; streams != nil {
-			_ = streams.Close() // or its heartbeats keep the others from electing (RULES A9)
+		if t := s.instance.Load().transport; t != nil {
+			t.breakOff() // or its heartbeats keep the others from electing (RULES A9)
 		}
 		s.proposer.abandon(err)
 		s.node.cfg.OnFault(s.id, err)

@@ -46,6 +46,13 @@ func (s *Shard) ID() uint32 { return s.id }
 // Fault returns why the shard stopped on this node, nil while it runs.
 func (s *Shard) Fault() error { return s.fault.get() }
 
+// Served reports whether this replica leads and its term is open, or knows of another
+// that leads.
+func (s *Shard) Served() bool {
+	_, leader := s.raft().LeaderWithID()
+	return leader != "" && (string(leader) != s.replica || s.proposer.openTerm.Load() != 0)
+}
+
 // Status returns the shard's state.
 func (s *Shard) Status() Status {
 	st := Status{

@@ -40,6 +40,9 @@ const (
 	forRaft      purpose = 1
 	forQuestions purpose = 2
 	forState     purpose = 3
+	// forHeartbeats is meant for a node, whose id stands where the replica's does else;
+	// the shard is 0.
+	forHeartbeats purpose = 4
 )
 
 // errForeignHello: the connection is not for whoever got it.
@@ -306,11 +309,12 @@ func (n *Node) welcome(conn net.Conn) error {
 	if err != nil {
 		return err
 	}
+	if h.purpose == forHeartbeats {
+		return n.welcomeBeats(h, conn)
+	}
 	s, i, why := n.meant(h)
 	if why != "" {
-		why = why[:min(len(why), maxHelloText)]
-		_, err := conn.Write(append([]byte{byte(len(why))}, why...))
-		return errors.Join(fmt.Errorf("%w: %s", errForeignHello, why), err)
+		return turnAway(conn, why)
 	}
 	c, err := i.streams.know(conn, "")
 	if err != nil {
@@ -338,10 +342,39 @@ func (n *Node) welcome(conn net.Conn) error {
 	}
 }
 
+// turnAway says why a connection is not taken.
+func turnAway(conn net.Conn, why string) error {
+	why = why[:min(len(why), maxHelloText)]
+	_, err := conn.Write(append([]byte{byte(len(why))}, why...))
+	return errors.Join(fmt.Errorf("%w: %s", errForeignHello, why), err)
+}
+
+// welcomeBeats takes a connection for heartbeats.
+func (n *Node) welcomeBeats(h hello, conn net.Conn) error {
+	switch {
+	case h.cluster != n.cfg.ClusterID:
+		return turnAway(conn, foreignCluster)
+	case h.replica != n.ID():
+		return turnAway(conn, "another node has this address")
+	case n.cfg.Dial == nil:
+		return turnAway(conn, "this node takes no streams")
+	}
+	if _, err := conn.Write([]byte{0}); err != nil {
+		return err
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	return n.beats.serve(conn)
+}
+
+// foreignCluster is said to nodes that took this one for another's.
+const foreignCluster = "this node belongs to another cluster"
+
 // meant returns the replica that a hello is for, or why there is none.
 func (n *Node) meant(h hello) (*Shard, *instance, string) {
 	if h.cluster != n.cfg.ClusterID {
-		return nil, nil, "this node belongs to another cluster"
+		return nil, nil, foreignCluster
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -32,6 +32,9 @@ type peerTransport struct {
 	*raft.NetworkTransport
 	streams *streams
 	raft    atomic.Pointer[raft.Raft] // set once it runs
+	// heartbeat is Raft's way to take one, beside all else that comes in.
+	heartbeat atomic.Pointer[func(raft.RPC)]
+	heard     atomic.Uint64 // the newest term in answers to heartbeats
 
 	rpcs chan raft.RPC
 	stop chan struct{}
@@ -116,7 +119,7 @@ func (p *peerTransport) elect(conf *raft.Config) {
 // to send them. Heartbeats take another way and tell it.
 func (p *peerTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if isHeartbeat(args) {
-		return p.NetworkTransport.AppendEntries(id, to, args, resp)
+		return p.beat(to, args, resp)
 	}
 	boundAppend(args)
 	for pause := retryFirst; ; pause = min(2*pause, retryLast) {
@@ -171,13 +174,33 @@ func (p *peerTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAd
 	if err != nil {
 		return nil, err
 	}
-	return boundPipeline{pipe}, nil
+	return &boundPipeline{AppendPipeline: pipe, heard: &p.heard}, nil
 }
 
-type boundPipeline struct{ raft.AppendPipeline }
+// boundPipeline bounds messages, and keeps those back that tell nothing: Raft sends one
+// whenever commitTimeout has passed without an entry, which in a node with many idle
+// groups is most of what there is to do. A pipeline ends with the first message that
+// fails, so what was told on it was heard.
+type boundPipeline struct {
+	raft.AppendPipeline
+	told  uint64         // index up to which the peer has entries and knows them committed
+	heard *atomic.Uint64 // the newest term that a peer has told of
+}
 
-func (b boundPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+// AppendEntries implements raft.AppendPipeline, for a caller that does not look at the
+// future. Raft itself is the only one, and one goroutine of it.
+func (b *boundPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
 	boundAppend(args)
+	n := len(args.Entries)
+	// Raft hears of a later term by the answers to these messages, not by heartbeats.
+	if n == 0 && args.LeaderCommitIndex == b.told && b.heard.Load() <= args.Term {
+		return nil, nil
+	}
+	last := args.PrevLogEntry
+	if n > 0 {
+		last = args.Entries[n-1].Index
+	}
+	b.told = min(args.LeaderCommitIndex, last)
 	return b.AppendPipeline.AppendEntries(args, resp)
 }
 

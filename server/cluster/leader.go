@@ -15,6 +15,7 @@ import (
 // Times of the node that leads the catalog.
 const (
 	roundEvery  = 500 * time.Millisecond
+	roundPause  = 50 * time.Millisecond // at least, between rounds
 	foundEvery  = 10 * time.Millisecond // while the cluster is not founded
 	reportTime  = time.Second           // for a node to tell of its replicas
 	aliveWithin = 3 * time.Second       // since the last report of a node
@@ -37,10 +38,11 @@ type leader struct {
 	busy map[uint32]bool // shards whose change is under way
 	told []string        // what operators should know, as of the last round
 	work sync.WaitGroup
+	next chan struct{} // of capacity 1: a change has ended, and another may be due
 }
 
 func newLeader(m *Member) *leader {
-	return &leader{m: m, heard: map[string]time.Time{}, busy: map[uint32]bool{}}
+	return &leader{m: m, heard: map[string]time.Time{}, busy: map[uint32]bool{}, next: make(chan struct{}, 1)}
 }
 
 func (l *leader) run(ctx context.Context) {
@@ -52,8 +54,18 @@ func (l *leader) run(ctx context.Context) {
 		if l.m.Map().Version == 0 {
 			sleep(ctx, foundEvery)
 		} else {
-			sleep(ctx, roundEvery)
+			l.pause(ctx)
 		}
+	}
+}
+
+// pause waits for the next round: a change that has ended calls for it early.
+func (l *leader) pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(roundEvery):
+	case <-l.next:
+		sleep(ctx, roundPause)
 	}
 }
 
@@ -193,6 +205,10 @@ func (l *leader) release(id uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.busy, id)
+	select {
+	case l.next <- struct{}{}:
+	default:
+	}
 }
 
 // make makes a change: nothing stands for a move that has been made.

@@ -1,0 +1,315 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Heartbeats of all groups between two nodes share one connection and few messages: a
+// node with many idle groups would do little else than send them one by one. A message
+// and its answer are
+//
+//	length [4] | heartbeat …      shard uvarint | term uvarint | replica that is meant | leader
+//	length [4] | answer …         0, term uvarint, last entry uvarint, success [1]; or 1, why not
+//
+// with answers in the order of the heartbeats and texts behind their length (uvarint).
+const (
+	maxBeats     = 1 << 12 // in one message
+	maxBeatBytes = 1 << 20
+	beatTime     = time.Second // for the replicas of a node to take one message
+)
+
+// beat is a heartbeat of one group on its way.
+type beat struct {
+	shard    uint32
+	term     uint64
+	replica  string // that is meant
+	leader   string
+	answered chan beatAnswer // of capacity 1
+}
+
+type beatAnswer struct {
+	term, last uint64
+	success    bool
+	err        error
+}
+
+// beats are a node's ways to send heartbeats, one for each other node.
+type beats struct {
+	node *Node
+	ctx  context.Context // ends with close
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	to     map[string]*beatLine
+	served int // connections
+}
+
+func newBeats(n *Node) *beats {
+	b := &beats{node: n, to: make(map[string]*beatLine)}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	return b
+}
+
+// send hands a heartbeat over; its answer comes in any case.
+func (b *beats) send(one *beat) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ctx.Err() != nil {
+		one.answered <- beatAnswer{err: ErrStopped}
+		return
+	}
+	to := NodeOf(one.replica)
+	line := b.to[to]
+	if line == nil {
+		line = &beatLine{beats: b, to: to, wake: make(chan struct{}, 1)}
+		b.to[to] = line
+		b.wg.Go(line.run)
+	}
+	line.add(one)
+}
+
+func (b *beats) close() {
+	b.mu.Lock()
+	b.stop()
+	b.mu.Unlock()
+	b.wg.Wait()
+}
+
+// beatLine sends the heartbeats to one node.
+type beatLine struct {
+	*beats
+	to   string
+	wake chan struct{}
+
+	mu      sync.Mutex
+	waiting []*beat
+
+	conn net.Conn // of the goroutine run
+}
+
+func (l *beatLine) add(one *beat) {
+	l.mu.Lock()
+	l.waiting = append(l.waiting, one)
+	l.mu.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *beatLine) take() []*beat {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(len(l.waiting), maxBeats)
+	taken := l.waiting[:n:n]
+	l.waiting = l.waiting[n:]
+	if len(l.waiting) > 0 {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+	return taken
+}
+
+// run sends what has gathered. Groups beat each tenth of the heartbeat timeout, and
+// a little more than that is how long the first waits for others.
+func (l *beatLine) run() {
+	gather := l.node.cfg.PeerHeartbeat / 8
+	for l.ctx.Err() == nil {
+		select {
+		case <-l.wake:
+		case <-l.ctx.Done():
+			continue
+		}
+		select {
+		case <-time.After(gather):
+		case <-l.ctx.Done():
+		}
+		l.tell(l.take())
+	}
+	l.drop()
+	for _, one := range l.waiting { // nobody adds any more
+		one.answered <- beatAnswer{err: ErrStopped}
+	}
+}
+
+func (l *beatLine) tell(sent []*beat) {
+	answers, err := l.exchange(sent)
+	if err != nil {
+		l.drop()
+		err = fmt.Errorf("heartbeat to node %s: %w", l.to, err)
+	}
+	for i, one := range sent {
+		if err != nil {
+			one.answered <- beatAnswer{err: err}
+		} else {
+			one.answered <- answers[i]
+		}
+	}
+}
+
+func (l *beatLine) exchange(sent []*beat) ([]beatAnswer, error) {
+	ctx, cancel := context.WithTimeout(l.ctx, transportTimeout)
+	defer cancel()
+	if err := l.connect(ctx); err != nil {
+		return nil, err
+	}
+	conn := l.conn
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	if err := writeFrame(conn, encodeBeats(sent)); err != nil {
+		return nil, err
+	}
+	b, err := readFrame(conn)
+	if err != nil {
+		return nil, err
+	}
+	return decodeBeatAnswers(b, len(sent))
+}
+
+func (l *beatLine) connect(ctx context.Context) error {
+	if l.conn != nil {
+		return nil
+	}
+	conn, err := l.node.cfg.Dial(ctx, l.to)
+	if err != nil {
+		return err
+	}
+	deadline, _ := ctx.Deadline()
+	if err := greet(conn, deadline, hello{forHeartbeats, l.node.cfg.ClusterID, 0, l.to}); err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	l.conn = conn
+	return nil
+}
+
+func (l *beatLine) drop() {
+	if l.conn != nil {
+		_ = l.conn.Close()
+		l.conn = nil
+	}
+}
+
+// serve begins to answer the heartbeats that come in on a connection, until it ends.
+func (b *beats) serve(conn net.Conn) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.ctx.Err() != nil:
+		return ErrStopped
+	case b.served >= maxAccepted:
+		return fmt.Errorf("%w: too many connections for heartbeats", errForeignHello)
+	}
+	b.served++
+	b.wg.Go(func() {
+		defer b.ended(conn)
+		defer context.AfterFunc(b.ctx, func() { _ = conn.Close() })()
+		for b.answerOnce(conn) == nil {
+		}
+	})
+	return nil
+}
+
+func (b *beats) ended(conn net.Conn) {
+	_ = conn.Close()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.served--
+}
+
+func (b *beats) answerOnce(conn net.Conn) error {
+	frame, err := readFrame(conn)
+	if err != nil {
+		return err
+	}
+	got, err := decodeBeats(frame)
+	if err != nil {
+		return err
+	}
+	return writeFrame(conn, encodeBeatAnswers(b.node.takeBeats(got)))
+}
+
+// takeBeats hands heartbeats to their replicas. One may have to save a term first, on
+// a disk that hangs: it is not waited for longer than beatTime, and holds up no other.
+func (n *Node) takeBeats(got []*beat) []beatAnswer {
+	for _, one := range got {
+		_, i, why := n.meant(hello{forRaft, n.cfg.ClusterID, one.shard, one.replica})
+		if why != "" {
+			one.answered <- beatAnswer{err: errors.New(why)}
+			continue
+		}
+		go i.transport.takeBeat(one)
+	}
+	ctx, cancel := context.WithTimeout(n.beats.ctx, beatTime)
+	defer cancel()
+	answers := make([]beatAnswer, len(got))
+	for i, one := range got {
+		select {
+		case answers[i] = <-one.answered:
+		case <-ctx.Done():
+			select { // it may be there all the same
+			case answers[i] = <-one.answered:
+			default:
+				answers[i] = beatAnswer{err: errors.New("the replica is busy")}
+			}
+		}
+	}
+	return answers
+}
+
+// beat sends a heartbeat of Raft.
+func (p *peerTransport) beat(to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	one := &beat{shard: p.streams.shard, term: args.Term, replica: string(to), leader: p.streams.replica, answered: make(chan beatAnswer, 1)}
+	if p.streams.ctx.Err() != nil { // a replica that failed is not kept leader (RULES A9)
+		return ErrStopped
+	}
+	p.streams.node.beats.send(one)
+	select {
+	case a := <-one.answered:
+		if a.term > args.Term {
+			p.heard.Store(a.term)
+		}
+		*resp = raft.AppendEntriesResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: args.ProtocolVersion}, Term: a.term, LastLog: a.last, Success: a.success}
+		return a.err
+	case <-p.stop:
+		return ErrStopped
+	}
+}
+
+// SetHeartbeatHandler implements raft.Transport.
+func (p *peerTransport) SetHeartbeatHandler(handle func(raft.RPC)) {
+	p.heartbeat.Store(&handle)
+	p.NetworkTransport.SetHeartbeatHandler(handle)
+}
+
+// takeBeat gives a heartbeat to this replica.
+func (p *peerTransport) takeBeat(one *beat) {
+	handle := p.heartbeat.Load()
+	if handle == nil || *handle == nil {
+		one.answered <- beatAnswer{err: errors.New("the replica starts")}
+		return
+	}
+	answer := make(chan raft.RPCResponse, 1)
+	leader := []byte(one.leader)
+	(*handle)(raft.RPC{RespChan: answer, Command: &raft.AppendEntriesRequest{
+		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: leader, Addr: leader}, Term: one.term, Leader: leader,
+	}})
+	select {
+	case r := <-answer:
+		a := beatAnswer{err: r.Error}
+		if resp, ok := r.Response.(*raft.AppendEntriesResponse); ok {
+			a.term, a.last, a.success = resp.Term, resp.LastLog, resp.Success
+		}
+		one.answered <- a
+	case <-p.stop: // it is shut down, and does not answer
+		one.answered <- beatAnswer{err: ErrStopped}
+	}
+}
