@@ -18,15 +18,26 @@ type stream struct {
 	// Outgoing.
 	outEpoch uint64
 	trimmed  uint64 // rows up to here are deleted
-	last     uint64 // of the last record given
+	last     uint64 // of the last record given, or reach
+	reach    uint64 // the peer has to come so far, whether or not records lead there
+	pred     predecessor
 	outDirty bool
+	renewed  bool      // rows of it went to another stream, or came from one
 	open     rowWriter // records of the entry being applied
 
 	// Incoming.
 	inEpoch   uint64
-	cursor    uint64 // of the last record applied
+	inOpen    bool   // something was delivered, or is inherited
+	cursor    uint64 // up to here everything is applied
 	inDirty   bool
 	delivered atomic.Uint64 // cursor as published, for readers
+}
+
+// predecessor is the stream that a child's stream goes on from: of shard, up to base.
+// The zero value is none.
+type predecessor struct {
+	shard uint32
+	base  uint64
 }
 
 // stream returns the stream to peer. The map is replaced, not changed, so that
@@ -62,25 +73,31 @@ func (s *stream) send(rec *record) {
 type deliverResult struct {
 	cursor  uint64
 	refused string
+	owners  owners // of slots, where the sender does not know them
 }
 
 // applyDeliver applies the part of a delivery that lies past the cursor (RULES B1).
-func (m *Machine) applyDeliver(body []byte) (deliverResult, error) {
-	v, err := decodeDelivery(body)
+func (m *Machine) applyDeliver(kind byte, body []byte) (deliverResult, error) {
+	v, err := decodeDelivery(kind, body)
 	if err != nil {
 		return deliverResult{}, err
 	}
 	s := m.stream(v.from)
 	switch {
 	case v.epoch != s.inEpoch:
-		return deliverResult{s.cursor, "another epoch"}, nil
+		return deliverResult{cursor: s.cursor, refused: "another epoch"}, nil
+	case !s.inOpen && !m.follows(v.pred):
+		return deliverResult{cursor: s.cursor, refused: "records of its predecessor are missing"}, nil
 	case v.after > s.cursor:
-		return deliverResult{s.cursor, "records are missing before it"}, nil
+		return deliverResult{cursor: s.cursor, refused: "records are missing before it"}, nil
 	case v.version > m.schema.Version:
-		return deliverResult{s.cursor, "a newer schema"}, nil
+		return deliverResult{cursor: s.cursor, refused: "a newer schema"}, nil
 	}
-	if moved, err := m.foreign(v); err != nil || moved {
-		return deliverResult{s.cursor, "a slot is not owned"}, err
+	if moved, err := m.foreign(v, s.cursor); err != nil || moved {
+		return deliverResult{cursor: s.cursor, refused: "a slot is not owned", owners: m.owners}, err
+	}
+	if !s.inOpen {
+		s.inOpen, s.inDirty = true, true
 	}
 	for _, row := range v.rows {
 		r := readRow(row)
@@ -97,15 +114,28 @@ func (m *Machine) applyDeliver(body []byte) (deliverResult, error) {
 			return deliverResult{}, err
 		}
 	}
+	if v.upTo > s.cursor {
+		s.cursor, s.inDirty = v.upTo, true
+	}
 	return deliverResult{cursor: s.cursor}, nil
 }
 
-// foreign reports whether the delivery holds a record for a slot of another shard.
-func (m *Machine) foreign(v *delivery) (bool, error) {
+// follows reports whether everything of a predecessor is applied here.
+func (m *Machine) follows(p predecessor) bool {
+	if p.base == 0 {
+		return true
+	}
+	s, ok := (*m.streams.Load())[p.shard]
+	return ok && s.cursor >= p.base
+}
+
+// foreign reports whether the delivery holds a record past the cursor for a slot of
+// another shard.
+func (m *Machine) foreign(v *delivery, cursor uint64) (bool, error) {
 	for _, row := range v.rows {
 		r := readRow(row)
 		for r.next() {
-			if !m.owns(SlotOf(r.rec.list.Vertex)) {
+			if r.rec.pos > cursor && !m.owns(SlotOf(r.rec.list.Vertex)) {
 				return true, nil
 			}
 		}

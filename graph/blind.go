@@ -112,6 +112,9 @@ func (m *Machine) noteForm(b kv.Batch, o *openList) error {
 	if tree == o.wasTree || o.key.Dir != In {
 		return nil
 	}
+	if m.child != nil {
+		m.treesNoted[string(appendHeadKey(nil, o.key))] = tree
+	}
 	row := appendHeadKey(appendLocal(nil, m.cfg.ID, localTree), o.key)
 	h := hashList(&o.key)
 	if tree {

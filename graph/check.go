@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/lianadb/liana/edgelist"
@@ -91,13 +93,15 @@ type checker struct {
 	// pending are the lists and counters that undelivered records will change.
 	pending map[pendingKey]bool
 
-	views  sight  // what the scan sees
-	found  totals // edges met in the shard being scanned
-	ends   *endSums
-	broken map[ListKey]bool // lists that cannot be read, which were told
-	report CheckReport
-	doubts []doubt
-	told   time.Time
+	views sight  // what the scan sees
+	found totals // edges met in the shard being scanned
+	// families are the sums over shards that were one shard, by the founder.
+	families map[uint32]*familySum
+	ends     *endSums
+	broken   map[ListKey]bool // lists that cannot be read, which were told
+	report   CheckReport
+	doubts   []doubt
+	told     time.Time
 }
 
 func newChecker(g *Graph, progress func(CheckProgress)) *checker {
@@ -154,6 +158,7 @@ func (c *checker) proveLists(ctx context.Context) error {
 		}
 		c.compareTotals(v)
 	}
+	c.compareFamilies()
 	return nil
 }
 
@@ -230,10 +235,61 @@ func (c *checker) fault(format string, args ...any) {
 
 // compareTotals compares what the shard says it holds with what was met.
 func (c *checker) compareTotals(v *view) {
+	if v.family != nil {
+		c.addToFamily(v)
+		return
+	}
 	for _, want := range v.totals {
 		if got := c.found.of(want.t); *got != want {
 			c.fault("shard %d: %d OUT and %d IN edges of type %d, counted %d and %d",
 				v.m.cfg.ID, want.n[Out], want.n[In], want.t, got.n[Out], got.n[In])
+		}
+	}
+}
+
+// familySum compares the totals of a family with what was met in its shards.
+type familySum struct {
+	slots int
+	of    *family
+	// odds are edges that were met less those that the totals tell.
+	odds map[EdgeType][2]int64
+}
+
+func (c *checker) addToFamily(v *view) {
+	if c.families == nil {
+		c.families = map[uint32]*familySum{}
+	}
+	f := c.families[v.family.founder]
+	if f == nil {
+		f = &familySum{of: v.family, odds: map[EdgeType][2]int64{}}
+		c.families[v.family.founder] = f
+	}
+	f.slots += int(v.own.Last-v.own.First) + 1
+	add := func(ts totals, sign int64) {
+		for _, t := range ts {
+			odds := f.odds[t.t]
+			for d := range odds {
+				odds[d] += sign * int64(t.n[d])
+			}
+			f.odds[t.t] = odds
+		}
+	}
+	add(c.found, 1)
+	add(v.totals, -1)
+	add(v.family.base, 1)
+}
+
+// compareFamilies tells of families whose shards were all met, each once.
+func (c *checker) compareFamilies() {
+	for _, id := range slices.Sorted(maps.Keys(c.families)) {
+		f := c.families[id]
+		if f.slots != int(f.of.last-f.of.first)+1 {
+			continue
+		}
+		for _, t := range slices.Sorted(maps.Keys(f.odds)) {
+			if odds := f.odds[t]; odds != [2]int64{} {
+				c.fault("shards that came from shard %d: edges of type %d counted less those told: %d OUT, %d IN", id, t, odds[Out], odds[In])
+			}
 		}
 	}
 }

@@ -185,10 +185,10 @@ func (v *view) streamEnds() (streamEnds, error) {
 	id := v.m.cfg.ID
 	ends := streamEnds{}
 	var err error
-	if ends.received, err = v.streamRows(localStreamIn); err != nil {
+	if ends.received, err = v.streamRows(localStreamIn, func(s *stream, row []byte) (uint64, error) { err := s.decodeIn(row); return s.cursor, err }); err != nil {
 		return ends, fmt.Errorf("shard %d: incoming streams: %w", id, err)
 	}
-	if ends.given, err = v.streamRows(localStreamOut); err != nil { // what is trimmed was given
+	if ends.given, err = v.streamRows(localStreamOut, func(s *stream, row []byte) (uint64, error) { err := s.decodeOut(row); return s.last, err }); err != nil { // what is trimmed was given
 		return ends, fmt.Errorf("shard %d: outgoing streams: %w", id, err)
 	}
 	for to := range ends.given { // any order: each is read for itself
@@ -207,7 +207,7 @@ func (v *view) streamEnds() (streamEnds, error) {
 	return ends, nil
 }
 
-func (v *view) streamRows(family byte) (map[uint32]uint64, error) {
+func (v *view) streamRows(family byte, read func(*stream, []byte) (uint64, error)) (map[uint32]uint64, error) {
 	it, err := v.snap.NewIter(kv.PrefixSpan(appendLocal(nil, v.m.cfg.ID, family)))
 	if err != nil {
 		return nil, err
@@ -219,7 +219,7 @@ func (v *view) streamRows(family byte) (map[uint32]uint64, error) {
 		if err != nil {
 			return nil, err
 		}
-		_, pos, err := decodeStream(value)
+		pos, err := read(&stream{}, value)
 		if err != nil {
 			return nil, err
 		}

@@ -18,6 +18,9 @@ import (
 //	set       counter | value, expiry (varint)
 //	remove    counter
 //	expire    (nothing)
+//	convey    from, epoch, after, up to, predecessor, base, schema version (uvarint) | n | n × (length, row)
+//	claims    owners (as owners.go draws them)
+//	split     child, first slot of it (uvarint)
 //	recover   (nothing)
 //	skip      from, epoch, cursor, to (uvarint)
 //	counter   flags [1] | vertex type, id, metric (uvarint), or length, key
@@ -30,6 +33,9 @@ const (
 	cmdSetCounter
 	cmdRemoveCounter
 	cmdExpire
+	cmdConvey // a delivery that a split left its mark on
+	cmdClaims
+	cmdSplit
 )
 
 // Commands of recovered shards (recover.go).
@@ -103,6 +109,8 @@ type delivery struct {
 	from    uint32
 	epoch   uint64
 	after   uint64
+	upTo    uint64 // there are no other records up to here; 0: than those in rows
+	pred    predecessor
 	version uint64 // least schema version that the rows need
 	rows    [][]byte
 }
@@ -112,10 +120,20 @@ func (v *delivery) encode() []byte {
 	for _, r := range v.rows {
 		n += len(r) + 4
 	}
-	b := append(make([]byte, 0, n), cmdDeliver)
+	// What no split has touched goes as it always went.
+	kind := byte(cmdDeliver)
+	if v.upTo > 0 || v.pred != (predecessor{}) {
+		kind = cmdConvey
+	}
+	b := append(make([]byte, 0, n), kind)
 	b = binary.AppendUvarint(b, uint64(v.from))
 	b = binary.AppendUvarint(b, v.epoch)
 	b = binary.AppendUvarint(b, v.after)
+	if kind == cmdConvey {
+		b = binary.AppendUvarint(b, v.upTo)
+		b = binary.AppendUvarint(b, uint64(v.pred.shard))
+		b = binary.AppendUvarint(b, v.pred.base)
+	}
 	b = binary.AppendUvarint(b, v.version)
 	b = binary.AppendUvarint(b, uint64(len(v.rows)))
 	for _, r := range v.rows {
@@ -124,14 +142,37 @@ func (v *delivery) encode() []byte {
 	return b
 }
 
-func decodeDelivery(b []byte) (*delivery, error) {
+func decodeDelivery(kind byte, b []byte) (*delivery, error) {
 	d := decoder{b: b}
-	v := &delivery{from: d.uint32(), epoch: d.uvarint(), after: d.uvarint(), version: d.uvarint()}
+	v := &delivery{from: d.uint32(), epoch: d.uvarint(), after: d.uvarint()}
+	if kind == cmdConvey {
+		v.upTo = d.uvarint()
+		v.pred = predecessor{d.uint32(), d.uvarint()}
+	}
+	v.version = d.uvarint()
 	v.rows = make([][]byte, 0, min(d.count(), 1024))
 	for len(d.b) > 0 {
 		v.rows = append(v.rows, d.bytes())
 	}
 	return v, d.done()
+}
+
+func encodeClaims(o owners) []byte { return append([]byte{cmdClaims}, o.encode()...) }
+
+// split gives the slots of a shard from at on to a new one.
+type split struct {
+	child uint32
+	at    Slot
+}
+
+func (s split) encode() []byte {
+	return binary.AppendUvarint(binary.AppendUvarint([]byte{cmdSplit}, uint64(s.child)), uint64(s.at))
+}
+
+func decodeSplit(b []byte) (split, error) {
+	d := decoder{b: b}
+	s := split{child: d.uint32(), at: d.slot()}
+	return s, d.done()
 }
 
 type trim struct {

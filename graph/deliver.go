@@ -96,8 +96,8 @@ func checkDelivery(cmd []byte) error {
 	}
 	var err error
 	switch cmd[0] {
-	case cmdDeliver:
-		_, err = decodeDelivery(cmd[1:])
+	case cmdDeliver, cmdConvey:
+		_, err = decodeDelivery(cmd[0], cmd[1:])
 	case cmdSkip:
 		_, err = decodeSkip(cmd[1:])
 	default:
@@ -106,15 +106,23 @@ func checkDelivery(cmd []byte) error {
 	return err
 }
 
-// encode is: cursor (uvarint) | length, why it was refused.
+// encode is: cursor (uvarint) | length, why it was refused | owners, if any.
 func (r deliverResult) encode() []byte {
-	return appendBytes(binary.AppendUvarint(nil, r.cursor), r.refused)
+	b := appendBytes(binary.AppendUvarint(nil, r.cursor), r.refused)
+	if r.owners != nil {
+		b = append(b, r.owners.encode()...)
+	}
+	return b
 }
 
 func decodeDeliverResult(b []byte) (deliverResult, error) {
 	d := decoder{b: b}
 	r := deliverResult{cursor: d.uvarint(), refused: string(d.bytes())}
-	if err := d.done(); err != nil {
+	err := d.err
+	if err == nil && len(d.b) > 0 {
+		r.owners, err = decodeOwners(d.b)
+	}
+	if err != nil {
 		return r, fmt.Errorf("answer to a delivery: %w", err)
 	}
 	return r, nil

@@ -51,6 +51,13 @@ func TestFormatsAreFrozen(t *testing.T) {
 	line("cmd mutate", encodeMutate(sampleMutations(), []int{0, 1, 2}))
 	d := delivery{from: 1, epoch: 2, after: 3, version: 4, rows: [][]byte{{1, 2}, {3}}}
 	line("cmd deliver", d.encode())
+	d = delivery{from: 1, epoch: 2, after: 3, upTo: 9, pred: predecessor{7, 8}, version: 4, rows: [][]byte{{1, 2}}}
+	line("cmd convey", d.encode())
+	line("cmd claims", encodeClaims(foundingOwners(2)))
+	line("cmd split", split{5, 700}.encode())
+	f := family{founder: 1, first: 2, last: 3, base: totals{{t: 1, n: [2]uint64{4, 5}}}}
+	line("family", f.encode())
+	line("stream out", encodeOut(&stream{outEpoch: 1, trimmed: 2, reach: 3, pred: predecessor{4, 5}}))
 	line("cmd trim", trim{to: 1, epoch: 2, pos: 3}.encode())
 	inc := sampleIncrements()
 	line("cmd increment", inc.encode())
@@ -227,9 +234,12 @@ func FuzzDecoders(f *testing.F) {
 				t.Fatalf("increments do not come back: %v", err)
 			}
 		}
-		if v, err := decodeDelivery(b); err == nil {
-			if again, err := decodeDelivery(v.encode()[1:]); err != nil || len(again.rows) != len(v.rows) {
-				t.Fatalf("delivery does not come back: %v", err)
+		for _, kind := range []byte{cmdDeliver, cmdConvey} {
+			if v, err := decodeDelivery(kind, b); err == nil {
+				cmd := v.encode()
+				if again, err := decodeDelivery(cmd[0], cmd[1:]); err != nil || len(again.rows) != len(v.rows) || again.upTo != v.upTo {
+					t.Fatalf("delivery does not come back: %v", err)
+				}
 			}
 		}
 		_, _ = decodeTrim(b)

@@ -29,6 +29,10 @@ type Graph struct {
 	starting sync.Mutex
 	owners   atomic.Pointer[owners] // of the slots, as far as this node knows
 
+	birthsMu sync.Mutex
+	births   []uint32      // replicas that a split has made here, not started yet
+	tending  chan struct{} // of capacity 1: there is something to tend
+
 	lastStamp atomic.Int64 // last time given to an edge that came without one
 	ready     atomic.Bool
 	stop      context.CancelFunc
@@ -129,7 +133,7 @@ func Open(cfg Config) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Graph{cfg: cfg, cache: newPageCache(cfg.CacheBytes)}
+	g := &Graph{cfg: cfg, cache: newPageCache(cfg.CacheBytes), tending: make(chan struct{}, 1)}
 	founding := foundingOwners(cfg.Shards)
 	g.owners.Store(&founding)
 	if err := g.openReplicas(); err != nil {
@@ -176,7 +180,8 @@ func (g *Graph) openMember(id uint32) error {
 	mb := &member{}
 	var err error
 	mb.machine, err = openMachine(MachineConfig{
-		ID: id, Founding: g.cfg.Shards, Store: g.cfg.Store, Lists: g.cfg.Lists, Retain: g.cfg.Retain, Learn: g.learn,
+		ID: id, Founding: g.cfg.Shards, Store: g.cfg.Store, Lists: g.cfg.Lists, Retain: g.cfg.Retain,
+		Learn: g.learn, Born: g.born, Others: g.claimsHere,
 	}, g.cache)
 	if err != nil {
 		return err
@@ -302,9 +307,10 @@ const (
 func (g *Graph) tend(ctx context.Context) {
 	delay := tendFirst
 	for {
-		all := true
+		all := g.startBorn()
 		for _, mb := range g.replicas() {
 			all = g.putSchema(ctx, mb) && all
+			g.putClaims(mb)
 		}
 		if all && !g.ready.Swap(true) {
 			g.cfg.Logger.Info("shards serve", "shards", len(g.replicas()), "schema_version", g.schema.Load().Version)
@@ -312,6 +318,7 @@ func (g *Graph) tend(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-g.tending:
 		case <-time.After(delay):
 		}
 		delay = min(2*delay, tendLast)

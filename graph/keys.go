@@ -19,6 +19,7 @@ import (
 //	  'm'     meta: timeline, change counter
 //	  'y'     schema
 //	  'w'     owners of all slots
+//	  'f'     family: the shards that this one was one with
 //	  't'     totals of edges
 //	  'r'     how often the shard was recovered; absent: never
 //	  'b'     … | key of a list head          IN lists in tree form
@@ -45,6 +46,7 @@ const (
 	localMeta       = 'm'
 	localSchema     = 'y'
 	localOwners     = 'w'
+	localFamily     = 'f'
 	localTotals     = 't'
 	localRecoveries = 'r'
 	localTree       = 'b'

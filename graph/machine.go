@@ -31,7 +31,8 @@ type Machine struct {
 	schema      *Schema // nil before the first init command
 	pos         uint64  // of the last change
 	totals      totals
-	changeFloor uint64 // changes at or below are trimmed from the change log
+	family      *family // nil: never split
+	changeFloor uint64  // changes at or below are trimmed from the change log
 	streams     atomic.Pointer[map[uint32]*stream]
 	recoveries  uint64         // how often the majority was lost
 	owners      owners         // nil before the first init command
@@ -44,15 +45,20 @@ type Machine struct {
 	trims      []trim
 	touched    []slotPosition // slots changed, for last
 	schemaNew  bool
-	recovered  bool   // recoveries is to be cut
-	ownersNew  bool   // to be cut
-	ownersTold bool   // to cfg.Learn
-	floorCut   uint64 // changeFloor as the last cut wrote it
+	recovered  bool  // recoveries is to be cut
+	ownersNew  bool  // to be cut
+	ownersTold bool  // to cfg.Learn
+	rewrites   []row // of outboxes; without a value: to be deleted
+	child      *child
+	treesNoted map[string]bool // heads of lists that became trees, or are none any more
+	floorCut   uint64          // changeFloor as the last cut wrote it
 
 	// Of the entry being applied.
 	entry   shard.Entry
 	changes rowWriter
 	derived derivedSums
+	ends    pendingSplits
+	due     shard.Due
 	changed changedCounters
 
 	// For readers.
@@ -60,12 +66,14 @@ type Machine struct {
 	cutBegun atomic.Uint64
 	last     *[NumSlots]atomic.Uint64 // position of each slot's last change
 	moved    notifier                 // a view was published
+	routes   atomic.Pointer[routes]   // nil before the first init command
 	fault    atomic.Pointer[error]
 
-	leads   atomic.Bool // as the last Lead said
-	outbox  *outbox
-	blind   blind
-	scratch edgelist.Scratch
+	withheld atomic.Uint32 // reads of slots from here on wait
+	leads    atomic.Bool   // as the last Lead said
+	outbox   *outbox
+	blind    blind
+	scratch  edgelist.Scratch
 
 	// What the last Cut wrote, for the cache.
 	keys    []pageKey
@@ -84,8 +92,12 @@ type MachineConfig struct {
 	Lists    edgelist.Options
 	// Retain is how many changes the change log keeps. Default 1,048,576.
 	Retain uint64
-	// Learn, where set, is told whom the state calls the owners of slots.
+	// Learn, where set, is told whom the state calls the owners of slots, and Born that a
+	// shard was split off. They must not wait.
 	Learn func(owners)
+	Born  func(child uint32)
+	// Others, where set, returns the claims of the other replicas on this node.
+	Others func(own uint32) []Claim
 }
 
 // counterConfig is the configuration of the counters of a range of slots.
@@ -122,13 +134,14 @@ func openMachine(cfg MachineConfig, cache *pageCache) (*Machine, error) {
 	}
 	m := &Machine{
 		cfg: cfg, cache: cache,
-		lists: map[ListKey]*openList{}, blind: newBlind(),
+		lists: map[ListKey]*openList{}, blind: newBlind(), treesNoted: map[string]bool{},
 		changes: rowWriter{withPrev: true},
 		derived: derivedSums{sums: map[CounterRef]int64{}},
 		changed: changedCounters{values: map[CounterRef]int64{}},
 		last:    new([NumSlots]atomic.Uint64),
 	}
 	m.streams.Store(&map[uint32]*stream{})
+	m.withheld.Store(noSlot)
 	if err := m.load(); err != nil {
 		return nil, fmt.Errorf("shard %d: %w", cfg.ID, err)
 	}
@@ -175,8 +188,12 @@ func (m *Machine) command(cmd []byte) (any, error) {
 		return nil, m.applyInit(body)
 	case cmdMutate:
 		return m.applyMutate(body)
-	case cmdDeliver:
-		return m.applyDeliver(body)
+	case cmdDeliver, cmdConvey:
+		return m.applyDeliver(kind, body)
+	case cmdClaims:
+		return nil, m.applyClaims(body)
+	case cmdSplit:
+		return m.applySplit(body)
 	case cmdTrim:
 		return nil, m.applyTrim(body)
 	case cmdIncrement:
@@ -211,13 +228,30 @@ func (m *Machine) applyInit(body []byte) error {
 		if shards == 0 { // of a version before owners were part of the state
 			shards = m.cfg.Founding
 		}
-		m.ownersNew = true
-		if err := m.setOwners(foundingOwners(shards)); err != nil {
+		if err := m.found(shards); err != nil {
 			return err
 		}
 	}
 	m.schema, m.schemaNew = s, true
 	return nil
+}
+
+// found gives the shard its slots of the founding. A replica that joins may read a log
+// that begins before a split whose child is here already: then it stops, since what it
+// would write is the child's. It is sent the state when the log has been cut.
+func (m *Machine) found(shards int) error {
+	o := foundingOwners(shards)
+	own := o.own(m.cfg.ID)
+	if own == nil {
+		return kv.Corruptionf("shard %d at the founding of %d", m.cfg.ID, shards)
+	}
+	for _, c := range m.others() {
+		if c.First <= own.Last && c.Last >= own.First {
+			return fmt.Errorf("slots %d to %d are shard %d's on this node: the log begins before a split", c.First, c.Last, c.Shard)
+		}
+	}
+	m.ownersNew = true
+	return m.setOwners(o)
 }
 
 // endEntry turns what the entry changed into rows.
@@ -242,7 +276,7 @@ func (m *Machine) endEntry() error {
 		s.open.reset()
 	}
 	m.trimChanges()
-	return nil
+	return m.endSplits()
 }
 
 // retainSlack is how many changes past Retain gather before they are deleted,
@@ -329,7 +363,10 @@ func (m *Machine) cutAll(b kv.Batch) error {
 			return err
 		}
 	}
-	return m.cutLocal(b)
+	if err := m.cutLocal(b); err != nil {
+		return err
+	}
+	return m.cutSplits(b)
 }
 
 func (m *Machine) flushList(b kv.Batch, o *openList) error {
@@ -363,14 +400,19 @@ func (m *Machine) Publish(uint64) {
 	if m.counters != nil {
 		m.counters.Published(m.cfg.Store)
 	}
-	if err := m.publishView(); err != nil {
+	err := m.publishSplits()
+	if err == nil {
+		err = m.publishView()
+	}
+	if err != nil {
 		// Readers keep the view before this one; the shard is told at its next cut.
-		_ = m.failed(fmt.Errorf("shard %d: snapshot: %w", m.cfg.ID, err))
+		_ = m.failed(fmt.Errorf("shard %d: after a cut: %w", m.cfg.ID, err))
 	}
 	for _, s := range *m.streams.Load() { // any order: each is stored for itself
 		s.delivered.Store(s.cursor)
 	}
 	m.outbox.published(m.rows)
+	m.renewStreams()
 	clear(m.lists)
 	clear(m.written)
 	m.rows, m.trims, m.touched = m.rows[:0], m.trims[:0], m.touched[:0]
@@ -387,7 +429,7 @@ func (m *Machine) publishView() error {
 	v := &view{
 		m: m, snap: snap, cut: m.cutBegun.Load(), position: m.pos, totals: slices.Clone(m.totals),
 		now: m.entry.Now, elapsed: m.entry.Elapsed, schema: m.schema, timeline: m.timeline,
-		owners: m.owners, own: m.own, nextExpiry: counter.Never, nextForget: counter.Never,
+		owners: m.owners, own: m.own, family: m.family, nextExpiry: counter.Never, nextForget: counter.Never,
 	}
 	if m.counters != nil {
 		v.nextExpiry, v.nextForget = m.counters.NextExpiry(), m.counters.NextForget()
@@ -396,19 +438,32 @@ func (m *Machine) publishView() error {
 	if old := m.view.Swap(v); old != nil {
 		old.release()
 	}
-	if m.cfg.Learn != nil && !m.ownersTold && m.owners != nil {
+	if !m.ownersTold && m.owners != nil {
 		m.ownersTold = true
-		m.cfg.Learn(m.owners)
+		m.tellOwners()
 	}
 	return nil
 }
 
+// tellOwners makes newer claims known to the node, and to writes that wait for inverses.
+func (m *Machine) tellOwners() {
+	n := uint64(1)
+	if old := m.routes.Load(); old != nil {
+		n = old.n + 1
+	}
+	m.routes.Store(&routes{m.owners, n})
+	if m.cfg.Learn != nil {
+		m.cfg.Learn(m.owners)
+	}
+}
+
 // Parts implements shard.Machine.
 func (m *Machine) Parts() kv.Parts {
-	local, own := appendLocal(nil, m.cfg.ID, 0), m.own
-	if own == nil { // a replica that joins is about to be sent the state
-		own = foundingOwners(m.cfg.Founding).own(m.cfg.ID)
+	var own *Claim
+	if v := m.view.Load(); v != nil {
+		own = v.own
 	}
+	local := appendLocal(nil, m.cfg.ID, 0)
 	return kv.Parts{Data: dataSpan(own), Local: []kv.Span{kv.PrefixSpan(local[:len(local)-1])}}
 }
 
@@ -418,8 +473,9 @@ func (m *Machine) Restore() error {
 	m.cutBegun.Add(1)
 	m.cache.forget()
 	m.schema, m.totals, m.pos, m.changeFloor, m.floorCut = nil, totals{}, 0, 0, 0
-	m.owners, m.own, m.counters = nil, nil, nil
 	m.recoveries, m.recovered = 0, false
+	m.owners, m.own, m.counters, m.family, m.child, m.rewrites = nil, nil, nil, nil, nil, nil
+	clear(m.treesNoted)
 	m.blind = newBlind()
 	m.streams.Store(&map[uint32]*stream{})
 	clear(m.lists)

@@ -16,14 +16,16 @@ import (
 //
 //	meta        version [1] | timeline, position, change floor [8 each]
 //	schema      JSON
-//	stream out  version [1] | epoch, trimmed [8 each]
+//	stream out  version [1] | epoch, trimmed [8 each], after a split also reach [8] | predecessor [4] | base [8]
 //	stream in   version [1] | epoch, cursor [8 each]
 //	owners      as owners.go draws it
 const (
 	metaVersion   = 1
 	streamVersion = 1
+	outVersion    = 2
 	metaSize      = 1 + 3*8
 	streamSize    = 1 + 2*8
+	outSize       = 1 + 3*8 + 4 + 8
 )
 
 // listSink writes the pages of one list into a batch, and notes them for the cache.
@@ -89,11 +91,14 @@ func (m *Machine) cutLocal(b kv.Batch) error {
 	if err := b.Set(appendLocal(nil, m.cfg.ID, localTotals), m.totals.encode()); err != nil {
 		return err
 	}
-	meta := append(make([]byte, 0, metaSize), metaVersion)
-	meta = binary.BigEndian.AppendUint64(meta, m.timeline)
-	meta = binary.BigEndian.AppendUint64(meta, m.pos)
-	meta = binary.BigEndian.AppendUint64(meta, m.changeFloor)
-	return b.Set(appendLocal(nil, m.cfg.ID, localMeta), meta)
+	return b.Set(appendLocal(nil, m.cfg.ID, localMeta), encodeMeta(m.timeline, m.pos, m.changeFloor))
+}
+
+func encodeMeta(timeline, pos, changeFloor uint64) []byte {
+	b := append(make([]byte, 0, metaSize), metaVersion)
+	b = binary.BigEndian.AppendUint64(b, timeline)
+	b = binary.BigEndian.AppendUint64(b, pos)
+	return binary.BigEndian.AppendUint64(b, changeFloor)
 }
 
 func (m *Machine) cutChangeFloor(b kv.Batch) error {
@@ -107,7 +112,7 @@ func (m *Machine) cutChangeFloor(b kv.Batch) error {
 func (m *Machine) cutStream(b kv.Batch, s *stream) error {
 	if s.outDirty {
 		s.outDirty = false
-		if err := b.Set(streamKey(nil, m.cfg.ID, localStreamOut, s.peer), encodeStream(s.outEpoch, s.trimmed)); err != nil {
+		if err := b.Set(streamKey(nil, m.cfg.ID, localStreamOut, s.peer), encodeOut(s)); err != nil {
 			return err
 		}
 	}
@@ -121,6 +126,40 @@ func (m *Machine) cutStream(b kv.Batch, s *stream) error {
 func encodeStream(epoch, pos uint64) []byte {
 	b := append(make([]byte, 0, streamSize), streamVersion)
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, epoch), pos)
+}
+
+// encodeOut writes what no split has touched as it always was.
+func encodeOut(s *stream) []byte {
+	if s.reach == 0 && s.pred == (predecessor{}) {
+		return encodeStream(s.outEpoch, s.trimmed)
+	}
+	b := append(make([]byte, 0, outSize), outVersion)
+	for _, v := range []uint64{s.outEpoch, s.trimmed, s.reach} {
+		b = binary.BigEndian.AppendUint64(b, v)
+	}
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, s.pred.shard), s.pred.base)
+}
+
+func (s *stream) decodeOut(b []byte) (err error) {
+	if len(b) == streamSize {
+		s.outEpoch, s.trimmed, err = decodeStream(b)
+		s.last = s.trimmed
+		return err
+	}
+	if len(b) != outSize || b[0] != outVersion {
+		return kv.Corruptionf("row of an outgoing stream: %d bytes", len(b))
+	}
+	s.outEpoch, s.trimmed, s.reach = binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint64(b[9:]), binary.BigEndian.Uint64(b[17:])
+	s.pred = predecessor{binary.BigEndian.Uint32(b[25:]), binary.BigEndian.Uint64(b[29:])}
+	s.last = max(s.trimmed, s.reach)
+	return nil
+}
+
+func (s *stream) decodeIn(b []byte) (err error) {
+	s.inEpoch, s.cursor, err = decodeStream(b)
+	s.inOpen = true
+	s.delivered.Store(s.cursor)
+	return err
 }
 
 func decodeStream(b []byte) (epoch, pos uint64, err error) {
@@ -162,6 +201,9 @@ func (m *Machine) load() error {
 	if m.totals, err = decodeTotals(row); err != nil {
 		return err
 	}
+	if err := m.loadFamily(); err != nil {
+		return fmt.Errorf("family: %w", err)
+	}
 	if err := m.loadTrees(); err != nil {
 		return fmt.Errorf("trees: %w", err)
 	}
@@ -182,6 +224,19 @@ func (m *Machine) loadSchema() error {
 		return kv.Corruptionf("%w", err)
 	}
 	return nil
+}
+
+// loadFamily reads which shards this one was one with, if any.
+func (m *Machine) loadFamily() error {
+	row, err := m.cfg.Store.Get(nil, appendLocal(nil, m.cfg.ID, localFamily))
+	if errors.Is(err, kv.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	m.family, err = decodeFamily(row)
+	return err
 }
 
 // loadOwners reads who owns slots, and all that depends on which are the shard's own.
@@ -226,7 +281,7 @@ func (m *Machine) setOwners(o owners) error {
 }
 
 func (m *Machine) loadStreams() error {
-	load := func(family byte, set func(s *stream, epoch, pos uint64)) error {
+	load := func(family byte, set func(s *stream, row []byte) error) error {
 		it, err := m.cfg.Store.NewIter(kv.PrefixSpan(appendLocal(nil, m.cfg.ID, family)))
 		if err != nil {
 			return err
@@ -237,24 +292,17 @@ func (m *Machine) loadStreams() error {
 			if err != nil {
 				return err
 			}
-			epoch, pos, err := decodeStream(v)
-			if err != nil {
+			k := it.Key()
+			if err := set(m.stream(binary.BigEndian.Uint32(k[len(k)-4:])), v); err != nil {
 				return err
 			}
-			k := it.Key()
-			set(m.stream(binary.BigEndian.Uint32(k[len(k)-4:])), epoch, pos)
 		}
 		return it.Error()
 	}
-	if err := load(localStreamIn, func(s *stream, epoch, pos uint64) {
-		s.inEpoch, s.cursor = epoch, pos
-		s.delivered.Store(pos)
-	}); err != nil {
+	if err := load(localStreamIn, (*stream).decodeIn); err != nil {
 		return fmt.Errorf("incoming streams: %w", err)
 	}
-	if err := load(localStreamOut, func(s *stream, epoch, pos uint64) {
-		s.outEpoch, s.trimmed, s.last = epoch, pos, pos
-	}); err != nil {
+	if err := load(localStreamOut, (*stream).decodeOut); err != nil {
 		return fmt.Errorf("outgoing streams: %w", err)
 	}
 	return m.loadOutboxEnds()

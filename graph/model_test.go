@@ -283,5 +283,5 @@ func (g *Graph) settle(ctx context.Context, from, to uint32) error {
 	snd.mu.Lock()
 	given := snd.given
 	snd.mu.Unlock()
-	return snd.await(ctx, given)
+	return snd.await(ctx, given, math.MaxUint64)
 }

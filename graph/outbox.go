@@ -35,6 +35,8 @@ type peers interface {
 	deliver(ctx context.Context, to uint32, cmd []byte) (d onTheWay, far bool, err error)
 	// propose hands a command to the own shard, without waiting.
 	propose(own uint32, cmd []byte) error
+	// learn takes what a receiver says about the owners of slots.
+	learn(o owners)
 }
 
 // onTheWay is a delivery that was handed over. Result is called after Done, and
@@ -86,7 +88,7 @@ func (o *outbox) lead(leading bool) {
 func (o *outbox) start(ctx context.Context, to uint32, s *stream) *sender {
 	snd := &sender{
 		o: o, to: to, epoch: s.outEpoch,
-		acked: s.trimmed, trimmed: s.trimmed, scanTo: s.last, given: s.last,
+		acked: s.trimmed, trimmed: s.trimmed, scanTo: s.last, given: s.last, reach: s.reach, pred: s.pred,
 		wake: make(chan struct{}, 1),
 	}
 	o.senders[to] = snd
@@ -104,7 +106,7 @@ func (o *outbox) published(rows []row) {
 		return
 	}
 	for i := range rows {
-		if s := rows[i].to; s != nil {
+		if s := rows[i].to; s != nil && !s.renewed {
 			snd, ok := o.senders[s.peer]
 			if !ok {
 				snd = o.start(o.ctx, s.peer, s)
@@ -112,6 +114,21 @@ func (o *outbox) published(rows []row) {
 			snd.push(rows[i].last, rows[i].value)
 		}
 	}
+}
+
+// renew has a sender begin anew with what the store holds of its stream, after rows
+// came to it or went to another one.
+func (o *outbox) renew(s *stream, routing uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.stop == nil {
+		return
+	}
+	snd, ok := o.senders[s.peer]
+	if !ok {
+		snd = o.start(o.ctx, s.peer, s)
+	}
+	snd.renew(s, routing)
 }
 
 // sender returns the sender to a shard, nil where nothing was ever sent to it or
@@ -141,17 +158,21 @@ type sender struct {
 	epoch uint64
 	wake  chan struct{}
 
-	mu      sync.Mutex
-	queue   []outRow // rows past scanTo, or none of them
-	memory  int      // bytes in queue
-	scanTo  uint64   // rows up to here are read from the store
-	given   uint64   // last row published
-	acked   uint64
-	unacked []unackedRow
-	bytes   int // in unacked
-	waiters waiters
-	ended   bool // run has returned
-	failed  bool // the receiver has failed where it runs: waiting is in vain
+	mu     sync.Mutex
+	queue  []outRow // rows past scanTo, or none of them
+	memory int      // bytes in queue
+	scanTo uint64   // rows up to here are read from the store
+	given  uint64   // last row published
+	reach  uint64   // the receiver has to come so far, whether or not rows lead there
+	pred   predecessor
+	// What was given up to renewed may have gone to another stream, as routing says.
+	renewed, routing uint64
+	acked            uint64
+	unacked          []unackedRow
+	bytes            int // in unacked
+	waiters          waiters
+	ended            bool // run has returned
+	failed           bool // the receiver has failed where it runs: waiting is in vain
 
 	// Of run.
 	trimmed  uint64
@@ -186,6 +207,23 @@ func (s *sender) push(last uint64, row []byte) {
 		s.queue = append(s.queue, outRow{last, row})
 		s.memory += len(row)
 	}
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// renew: see outbox.renew. Those who wait have to look where their records are.
+func (s *sender) renew(st *stream, routing uint64) {
+	s.mu.Lock()
+	s.queue, s.memory = nil, 0
+	s.scanTo, s.given, s.reach, s.renewed, s.routing = st.last, st.last, st.reach, st.last, routing
+	for _, w := range s.waiters {
+		w.moved, w.index = true, -1
+		close(w.done)
+	}
+	s.waiters = nil
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
@@ -261,14 +299,20 @@ func (s *sender) rewind() uint64 {
 // the second be refused.
 func (s *sender) sendMore(ctx context.Context, sent uint64, out []flying) (uint64, []flying, error) {
 	for len(out) < deliveryFlying && (len(out) == 0 || !out[0].far) && ctx.Err() == nil {
-		rows, last, version, err := s.take(sent)
+		rows, last, reach, version, err := s.take(sent)
 		if err != nil {
 			return sent, out, err
 		}
-		if len(rows) == 0 {
-			break
-		}
 		d := delivery{from: s.o.m.cfg.ID, epoch: s.epoch, after: sent, version: version, rows: rows}
+		if len(rows) == 0 {
+			if sent >= reach {
+				break
+			}
+			d.upTo, last = reach, reach // no rows lead there, and the receiver does not know
+		}
+		if d.pred = s.pred; s.ackedNow() >= s.pred.base {
+			d.pred = predecessor{}
+		}
 		p, far, err := s.o.peers.deliver(ctx, s.to, d.encode())
 		if err != nil {
 			return sent, out, err
@@ -279,10 +323,12 @@ func (s *sender) sendMore(ctx context.Context, sent uint64, out []flying) (uint6
 	return sent, out, nil
 }
 
-// take returns the rows that follow sent, from memory or from the store.
-func (s *sender) take(sent uint64) (rows [][]byte, last uint64, version uint64, err error) {
+// take returns the rows that follow sent, from memory or from the store. Where there
+// are none, none lead up to reach.
+func (s *sender) take(sent uint64) (rows [][]byte, last, reach, version uint64, err error) {
 	s.mu.Lock()
 	scanTo := s.scanTo
+	reach = s.reach // never past scanTo
 	if sent >= scanTo {
 		n, size := 0, 0
 		for n < len(s.queue) && (n == 0 || size+len(s.queue[n].row) <= deliveryBytes) {
@@ -297,13 +343,13 @@ func (s *sender) take(sent uint64) (rows [][]byte, last uint64, version uint64, 
 	s.mu.Unlock()
 	v, err := s.o.m.acquire()
 	if err != nil {
-		return nil, 0, 0, err
+		return nil, 0, 0, 0, err
 	}
 	defer v.release()
 	if sent < scanTo {
 		rows, last, err = v.outboxRows(s.to, sent, scanTo)
 	}
-	return rows, last, v.schema.Version, err
+	return rows, last, reach, v.schema.Version, err
 }
 
 // outboxRows reads rows of the outbox to a shard after a position, up to
@@ -343,6 +389,7 @@ func (s *sender) answered(ctx context.Context, f flying) error {
 		return s.broken(ctx, r.cursor)
 	}
 	s.ack(r.cursor)
+	s.heed(r.owners)
 	if r.refused != "" {
 		return fmt.Errorf("delivery from shard %d to %d refused: %s", s.o.m.cfg.ID, s.to, r.refused)
 	}
@@ -350,6 +397,19 @@ func (s *sender) answered(ctx context.Context, f flying) error {
 		s.trim()
 	}
 	return nil
+}
+
+// heed takes what the receiver says about the owners of slots: records may have to go
+// to another shard.
+func (s *sender) heed(o owners) {
+	if o == nil {
+		return
+	}
+	s.o.peers.learn(o)
+	if now := s.o.m.routes.Load(); now != nil && now.older(o) {
+		// A refused one is made good by the next answer.
+		_ = s.o.peers.propose(s.o.m.cfg.ID, encodeClaims(o))
+	}
 }
 
 func (s *sender) ack(cursor uint64) {
@@ -391,12 +451,21 @@ type waiter struct {
 	index int
 	done  chan struct{}
 	lost  bool // set before done is closed: not acknowledged
+	moved bool // likewise: the records may be on another stream
 }
 
+// errRerouted: what is waited for may have gone to the stream of another shard.
+var errRerouted = errors.New("records may have gone to another stream")
+
 // await returns once everything up to pos is applied by the receiver, or
-// ErrInverseLate when ctx ends or leadership is lost first.
-func (s *sender) await(ctx context.Context, pos uint64) error {
+// ErrInverseLate when ctx ends or leadership is lost first. errRerouted: the stream was
+// renewed since the routing that the caller knows.
+func (s *sender) await(ctx context.Context, pos, routing uint64) error {
 	s.mu.Lock()
+	if pos <= s.renewed && routing < s.routing {
+		s.mu.Unlock()
+		return errRerouted
+	}
 	if s.acked >= pos || s.ended || s.failed {
 		acked := s.acked
 		s.mu.Unlock()
@@ -407,6 +476,9 @@ func (s *sender) await(ctx context.Context, pos uint64) error {
 	s.mu.Unlock()
 	select {
 	case <-w.done:
+		if w.moved {
+			return errRerouted
+		}
 		return s.lostUnless(!w.lost)
 	case <-ctx.Done():
 		s.mu.Lock()

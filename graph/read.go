@@ -71,6 +71,9 @@ func (r *reading) of(ctx context.Context, id uint32, slot Slot) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := mb.machine.atHand(ctx, slot); err != nil {
+		return nil, err
+	}
 	v := r.view(id)
 	if v == nil && r.level == Linearizable {
 		if err := mb.confirm(ctx); err != nil {

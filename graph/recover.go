@@ -73,8 +73,11 @@ func (m *Machine) cutRecoveries(b kv.Batch) error {
 		return nil
 	}
 	m.recovered = false
-	row := binary.BigEndian.AppendUint64([]byte{recoveriesVersion}, m.recoveries)
-	return b.Set(appendLocal(nil, m.cfg.ID, localRecoveries), row)
+	return b.Set(appendLocal(nil, m.cfg.ID, localRecoveries), encodeRecoveries(m.recoveries))
+}
+
+func encodeRecoveries(n uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{recoveriesVersion}, n)
 }
 
 const recoveriesVersion = 1

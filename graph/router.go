@@ -42,15 +42,14 @@ type Service interface {
 type MovedError struct {
 	Shard  uint32
 	Leader string // node id
-	// Claims say who owns slots that were asked for and that the shard does not own
-	// (any more). Their generations stand for the version of the map (RULES F1).
+	// Claims are those of the shard to all slots, where it does not own (any more) what it
+	// was asked for. Their generations stand for the version of the map (RULES F1).
 	Claims []Claim
 }
 
 func (e *MovedError) Error() string {
 	if len(e.Claims) > 0 {
-		c := e.Claims[0]
-		return fmt.Sprintf("shard %d does not own the slot: slots %d to %d are of shard %d (generation %d)", e.Shard, c.First, c.Last, c.Shard, c.Gen)
+		return fmt.Sprintf("shard %d does not own the slot", e.Shard)
 	}
 	if e.Leader == "" {
 		return fmt.Sprintf("shard %d has no leader now", e.Shard)

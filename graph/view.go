@@ -28,6 +28,7 @@ type view struct {
 
 	owners owners
 	own    *Claim // the shard's own slots; nil: none
+	family *family
 
 	schema   *Schema
 	timeline uint64

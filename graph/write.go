@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/lianadb/liana/kv/shard"
 )
@@ -164,22 +166,70 @@ func (w *write) answered(p *part, res *mutateResult) {
 
 // awaitInverses waits until the inverses are applied, and marks the mutations
 // whose inverse is not in time. Also one that changed nothing waits: it may be the
-// retry of one whose inverse is still on its way (RULES B4).
+// retry of one whose inverse is still on its way (RULES B4). Where a receiver is split
+// meanwhile, it waits for the one that the records went to.
 func (w *write) awaitInverses(ctx context.Context) {
-	for k, pos := range w.waits {
-		snd := w.g.sender(k[0], k[1])
-		err := fmt.Errorf("shard %d does not lead: %w", k[0], ErrInverseLate)
-		if snd != nil {
-			err = snd.await(ctx, pos)
+	routing := map[uint32]uint64{} // by source shard
+	for waits := w.waits; len(waits) > 0; {
+		next := map[[2]uint32]uint64{}
+		for k, pos := range waits {
+			err := w.g.awaitStream(ctx, k[0], k[1], pos, routing[k[0]])
+			if errors.Is(err, errRerouted) {
+				routing[k[0]] = w.reroute(k, pos, next)
+			} else if err != nil {
+				w.late(k, err)
+			}
 		}
-		if err == nil {
+		waits = next
+	}
+}
+
+// late marks the mutations whose inverses are owed by k[0] to k[1].
+func (w *write) late(k [2]uint32, err error) {
+	for i := range w.results {
+		r := &w.results[i]
+		if w.from[i] == k[0] && w.to[i] == k[1] && r.Err == nil {
+			r.Outcome, r.Err = InversePending, err
+		}
+	}
+}
+
+// reroute finds where the records went that k[0] owed to k[1], and returns by which
+// routing.
+func (w *write) reroute(k [2]uint32, pos uint64, next map[[2]uint32]uint64) uint64 {
+	mb := w.g.members[k[0]].Load()
+	if mb == nil {
+		next[k] = pos // its sender is gone as well, and says so
+		return math.MaxUint64
+	}
+	r := mb.machine.routes.Load()
+	for i := range w.results {
+		if w.from[i] != k[0] || w.to[i] != k[1] || w.results[i].Err != nil {
 			continue
 		}
-		for i := range w.results {
-			r := &w.results[i]
-			if w.from[i] == k[0] && w.to[i] == k[1] && r.Err == nil {
-				r.Outcome, r.Err = InversePending, err
-			}
+		def, _ := w.schema.EdgeTypeByID(w.ms[i].Type)
+		w.to[i] = r.of(SlotOf(def.inverse(w.ms[i].Dst).Vertex)).Shard
+		key := [2]uint32{k[0], w.to[i]}
+		next[key] = max(next[key], pos)
+		w.waits[key] = max(w.waits[key], pos)
+	}
+	return r.n
+}
+
+// awaitStream waits until what shard from owes shard to is applied up to pos.
+func (g *Graph) awaitStream(ctx context.Context, from, to uint32, pos, routing uint64) error {
+	for {
+		if snd := g.sender(from, to); snd != nil {
+			return snd.await(ctx, pos, routing)
+		}
+		mb := g.members[from].Load()
+		if mb == nil || !mb.machine.leads.Load() || routing == 0 {
+			return fmt.Errorf("shard %d does not lead: %w", from, ErrInverseLate)
+		}
+		select { // the stream of an heir is about to begin
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrInverseLate, ctx.Err())
+		case <-time.After(time.Millisecond):
 		}
 	}
 }
@@ -247,7 +297,7 @@ func (v *view) disowned(s Slot, err error) error {
 	if v.owners == nil || v.own.owns(s) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", &MovedError{Shard: v.m.cfg.ID, Claims: []Claim{*v.owners.of(s)}}, err)
+	return fmt.Errorf("%w: %w", &MovedError{Shard: v.m.cfg.ID, Claims: v.owners}, err)
 }
 
 // lastChange is the position of the last change of a slot by a shard that is visible

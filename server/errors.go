@@ -71,6 +71,7 @@ func rules() []rule {
 		{is: graph.ErrSchema, code: codes.InvalidArgument, reason: "SCHEMA", detail: true},
 		{is: graph.ErrDedupeFull, code: codes.ResourceExhausted, reason: "DEDUPE_FULL", retry: later, detail: true},
 		{is: graph.ErrDiskFull, code: codes.ResourceExhausted, reason: "DISK_FULL", retry: 10 * time.Second, detail: true},
+		{is: graph.ErrNoSplit, code: codes.FailedPrecondition, reason: "NO_SPLIT", detail: true},
 		{is: graph.ErrBacklogged, code: codes.Unavailable, reason: "BACKLOGGED", retry: later, detail: true},
 		{is: graph.ErrTooFresh, code: codes.Unavailable, reason: "NOT_FRESH", retry: soon, detail: true},
 		{is: graph.ErrUnreachable, code: codes.Unavailable, reason: "UNREACHABLE", retry: soon},

@@ -43,6 +43,7 @@ var errorRows = map[string]struct {
 	"graph.ErrRequestIDReused":   {graph.ErrRequestIDReused, codes.FailedPrecondition, "REQUEST_ID_REUSED", false},
 	"graph.ErrIDTooOld":          {graph.ErrIDTooOld, codes.FailedPrecondition, "REQUEST_ID_TOO_OLD", false},
 	"graph.ErrDiskFull":          {graph.ErrDiskFull, codes.ResourceExhausted, "DISK_FULL", true},
+	"graph.ErrNoSplit":           {graph.ErrNoSplit, codes.FailedPrecondition, "NO_SPLIT", false},
 	"graph.ErrSchema":            {graph.ErrSchema, codes.InvalidArgument, "SCHEMA", false},
 	"edgelist.ErrCorrupt":        {edgelist.ErrCorrupt, codes.DataLoss, "CORRUPTION", false},
 	"edgelist.ErrPropsTooLarge":  {edgelist.ErrPropsTooLarge, codes.InvalidArgument, "INVALID_FIELD", false},

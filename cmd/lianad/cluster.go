@@ -231,8 +231,13 @@ func (m *membership) firstMap(schema *graph.Schema) *catalog.Map {
 // and on the node that founds the cluster all.
 func (m *membership) replicas(have []uint32, shards int) []uint32 {
 	out := []uint32{}
+	for _, id := range have {
+		if id != catalog.CatalogShard {
+			out = append(out, id)
+		}
+	}
 	for id := range uint32(shards) {
-		if slices.Contains(have, id) || m.founds(id) {
+		if !slices.Contains(have, id) && m.founds(id) {
 			out = append(out, id)
 		}
 	}

@@ -111,7 +111,10 @@ func (s *fsm) receiving(conn net.Conn, term func() uint64) error {
 	case h.position.index == applied:
 		return awaitEnd(conn, transferHeld)
 	}
-	a := &arrival{transferHead: h, parts: s.parts(), conn: conn}
+	a := &arrival{transferHead: h, conn: conn}
+	if a.parts, err = s.givesWay(h.data); err != nil {
+		return err
+	}
 	if a.rows, err = s.store.Replace(a.parts); err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (r receiving) send(number, term uint64) (net.Conn, chan error) {
 		b.Close()
 	}()
 	key := append(r.m.prefix(), 'z')
-	all := transferOf(r.t, transferHead{ticket{number, testPosition()}, term}, kv.Row{Key: key, Value: binary.BigEndian.AppendUint64(nil, 7)})
+	all := transferOf(r.t, transferHead{ticket{number, testPosition()}, term, testSpan()}, kv.Row{Key: key, Value: binary.BigEndian.AppendUint64(nil, 7)})
 	go func() { _, _ = a.Write(all) }() // the other end may not read it all
 	return a, ended
 }

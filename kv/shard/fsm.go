@@ -33,6 +33,7 @@ type fsm struct {
 	machine Machine
 	policy  cutPolicy
 	fault   *fault
+	replica string // id, of this node's
 	// begin and end tell of calls that may wait for the disk.
 	begin, end func()
 	// installed is called after a snapshot was installed, with mu held.
@@ -44,6 +45,7 @@ type fsm struct {
 	applied position
 	pending int // entries applied since the last cut
 	leading bool
+	births  []birth // since the last cut
 	// installedAt is the installed row, zero once an entry behind it was cut.
 	installedAt installedRow
 
@@ -121,6 +123,9 @@ func (s *fsm) applyAll(logs []*raft.Log, responses []any) (err error) {
 		}
 		s.pending++
 		s.entries.Add(1)
+		if err := s.due(); err != nil {
+			return err
+		}
 	}
 	if s.pending > 0 && s.policy.due(s.pending) {
 		return s.cutNow()
@@ -201,10 +206,15 @@ func (s *fsm) cutNow() error {
 			return fmt.Errorf("shard %d: installed row: %w", s.shard, err)
 		}
 	}
+	for _, c := range s.births {
+		if err := s.bear(b, c); err != nil {
+			return err
+		}
+	}
 	if err := b.Commit(kv.NoSync); err != nil {
 		return fmt.Errorf("shard %d: commit of entry %d: %w", s.shard, s.applied.index, err)
 	}
-	s.pending, s.installedAt = 0, installedRow{}
+	s.pending, s.installedAt, s.births = 0, installedRow{}, nil
 	at := s.applied
 	s.cut.Store(&at)
 	s.machine.Publish(at.index)
@@ -238,6 +248,13 @@ func (s *fsm) parts() kv.Parts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.machine.Parts()
+}
+
+// givesWay is replaces as things are now.
+func (s *fsm) givesWay(data kv.Span) (kv.Parts, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.replaces(data)
 }
 
 // open fixes a view of the state, between entries, and keeps the log behind it.

@@ -49,7 +49,11 @@ func (s *fsm) install(t ticket) error {
 		return errNotArrived
 	}
 	defer a.rows.Close()
-	if !bytes.Equal(a.position.encode(), t.position.encode()) || !sameParts(a.parts, s.machine.Parts()) {
+	parts, err := s.replaces(a.data)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(a.position.encode(), t.position.encode()) || !sameParts(a.parts, parts) {
 		return errNotArrived // the state's bounds are others than when it began to arrive
 	}
 	s.replacing.Add(1)

@@ -84,6 +84,9 @@ func (s *Shard) run(row replicaRow) (err error) {
 			return fmt.Errorf("shard %d: replica row: %w", s.id, err)
 		}
 	}
+	if err := raiseTerm(stable, s.fsm.cut.Load().term); err != nil {
+		return fmt.Errorf("shard %d: term: %w", s.id, err)
+	}
 	if i.raft, err = raft.NewRaft(conf, s.fsm, log, stable, snaps, transport); err != nil {
 		return fmt.Errorf("shard %d: start: %w", s.id, err)
 	}

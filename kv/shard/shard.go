@@ -97,7 +97,7 @@ func (s *Shard) open(cfg ShardConfig) error {
 	if err != nil {
 		return err
 	}
-	s.fsm.installed = s.installed
+	s.fsm.installed, s.fsm.replica = s.installed, s.replica
 	s.fsm.begin = func() { s.node.disk.begin(&s.works.apply) }
 	s.fsm.end = func() { s.node.disk.end(&s.works.apply) }
 	if _, _, err := s.log.discardStale(s.fsm.installedAt); err != nil {

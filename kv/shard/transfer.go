@@ -20,7 +20,8 @@ import (
 //
 // the first of which is the head,
 //
-//	version [1] | number [8] | term [8] | position, as the applied row holds it
+//	version [1] | number [8] | term [8] | length [1], first key of the data span
+//	| length [1], first key behind it | position, as the applied row holds it
 //
 // and, once the receiver has answered it with send, rows of the machine's parts in
 // ascending order,
@@ -40,6 +41,7 @@ import (
 //	code [1] | text, its length before it as one byte: why not
 const (
 	transferVersion = 1
+	headVersion     = 2
 	blockBytes      = 256 << 10
 	maxBlock        = 64 << 20 // a block of one large row
 	// maxTicket bounds a head too: both hold a configuration.
@@ -74,6 +76,8 @@ var (
 type transferHead struct {
 	ticket
 	term uint64 // the sender leads in it
+	// data is the span of the machine's data: a split changes it.
+	data kv.Span
 }
 
 // ticket names a state that was sent.
@@ -83,18 +87,28 @@ type ticket struct {
 }
 
 func (h transferHead) encode() []byte {
-	b := binary.BigEndian.AppendUint64([]byte{transferVersion}, h.number)
+	b := binary.BigEndian.AppendUint64([]byte{headVersion}, h.number)
 	b = binary.BigEndian.AppendUint64(b, h.term)
+	for _, key := range [][]byte{h.data.Lower, h.data.Upper} {
+		b = append(append(b, byte(len(key))), key...) // the bounds of a span are short
+	}
 	return append(b, h.position.encode()...)
 }
 
 func decodeTransferHead(b []byte) (h transferHead, err error) {
 	d := decoder{rest: b}
-	if len(b) == 0 || b[0] != transferVersion {
+	if len(b) == 0 || b[0] != headVersion {
 		return h, kv.Corruptionf("head of a transfer: %d bytes of an unknown version", len(b))
 	}
 	d.rest = b[1:]
 	h.number, h.term = d.uint64(), d.uint64()
+	for _, key := range []*[]byte{&h.data.Lower, &h.data.Upper} {
+		if d.bad || len(d.rest) == 0 || len(d.rest) <= int(d.rest[0]) {
+			return h, kv.Corruptionf("head of a transfer: %d bytes cut short", len(b))
+		}
+		n := 1 + int(d.rest[0])
+		*key, d.rest = d.rest[1:n], d.rest[n:]
+	}
 	h.position, err = decodePosition(d.rest)
 	return h, err
 }
@@ -265,7 +279,7 @@ func (o *outgoing) closeView() error {
 
 // send sends the state of a leader of term, and returns the ticket for it.
 func (o *outgoing) send(conn net.Conn, term uint64) (ticket, error) {
-	h := transferHead{ticket{randomNumber(), o.position}, term}
+	h := transferHead{ticket{randomNumber(), o.position}, term, o.parts.Data}
 	w := newBlockWriter(conn, o.pin.touch)
 	w.buf = append(w.buf, h.encode()...)
 	if err := w.flush(); err != nil {

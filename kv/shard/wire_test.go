@@ -30,6 +30,8 @@ func (c *said) SetDeadline(time.Time) error        { return nil }
 func (c *said) SetReadDeadline(time.Time) error    { return nil }
 func (c *said) SetWriteDeadline(t time.Time) error { return nil }
 
+func testSpan() kv.Span { return kv.Span{Lower: []byte{1, 2}, Upper: []byte{3}} }
+
 func testPosition() position {
 	return position{index: 300, term: 2, now: 3, elapsed: 4, termBase: 5,
 		configurationIndex: 6, configuration: raft.EncodeConfiguration(testConfiguration())}
@@ -54,7 +56,7 @@ func transferOf(t testing.TB, h transferHead, rows ...kv.Row) []byte {
 func TestWhatReplicasSayIsFrozen(t *testing.T) {
 	golden(t, "hello", hello{forState, "one", 7, "n1-00000000000000ff"}.encode())
 	golden(t, "answer", answer{term: 1, open: 2, applied: 3, last: 4}.encode(300, time.UnixMicro(1_700_000_000_000_000)))
-	h := transferHead{ticket{0x0102030405060708, testPosition()}, 9}
+	h := transferHead{ticket{0x0102030405060708, testPosition()}, 9, testSpan()}
 	golden(t, "transfer", transferOf(t, h, kv.Row{Key: []byte("a"), Value: []byte("1")}, kv.Row{Key: []byte("b")}))
 	golden(t, "ticket", h.ticket.encode())
 	golden(t, "transfer_answer", transferRefused.encode("why"))
@@ -70,7 +72,7 @@ func TestWhatReplicasSayIsUnderstood(t *testing.T) {
 	if n, wall := got.decode([answerBytes]byte(want.encode(5, time.UnixMicro(6)))); n != 5 || wall != 6 || got != want {
 		t.Errorf("%d, %d, %+v", n, wall, got)
 	}
-	h := transferHead{ticket{7, testPosition()}, 9}
+	h := transferHead{ticket{7, testPosition()}, 9, testSpan()}
 	if got, err := decodeTransferHead(h.encode()); err != nil || !reflect.DeepEqual(got, h) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -112,7 +114,7 @@ func FuzzDecodeAnswer(f *testing.F) {
 }
 
 func FuzzDecodeTicket(f *testing.F) {
-	h := transferHead{ticket{7, testPosition()}, 9}
+	h := transferHead{ticket{7, testPosition()}, 9, testSpan()}
 	f.Add(h.encode())
 	f.Add(h.ticket.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -133,7 +135,7 @@ func FuzzDecodeTicket(f *testing.F) {
 // is discarded with the stream, and the shard goes on.
 func FuzzReceive(f *testing.F) {
 	rows := []kv.Row{{Key: []byte("\x01\x00\x00\x00\x01a"), Value: make([]byte, 8)}, {Key: []byte("\x01\x00\x00\x00\x01b"), Value: make([]byte, 8)}}
-	h := transferHead{ticket{7, testPosition()}, 9}
+	h := transferHead{ticket{7, testPosition()}, 9, testSpan()}
 	f.Add(transferOf(f, h, rows...))
 	f.Add(transferOf(f, h, rows[1], rows[0]))
 	f.Add(transferOf(f, h, kv.Row{Key: []byte("\x00outside")}))

@@ -43,6 +43,7 @@ func kinds() []kind {
 		{17, graph.ErrOldTimeline},
 		{18, graph.ErrDedupeFull},
 		{19, graph.ErrDiskFull},
+		{32, graph.ErrNoSplit},
 		{20, graph.ErrBacklogged},
 		{21, graph.ErrTooFresh},
 		{22, edgelist.ErrPropsTooLarge},
