@@ -25,8 +25,8 @@ type Polls struct {
 	now   func() time.Time
 
 	mu    sync.Mutex
-	slots [NumSlots]slotPolls
-	wake  chan struct{} // a slot without a poll is being read
+	slots [NumSlots]*slotPolls // nil: never read here
+	wake  chan struct{}        // a slot without a poll is being read
 }
 
 type slotPolls struct {
@@ -44,7 +44,7 @@ func NewPolls(bound time.Duration) *Polls {
 func (p *Polls) tell(slot Slot, sent time.Time, at Position) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := &p.slots[slot]
+	s := p.slot(slot)
 	i := s.n
 	for i > 0 && s.kept[i-1].sent.After(sent) {
 		i--
@@ -67,12 +67,19 @@ func (p *Polls) tell(slot Slot, sent time.Time, at Position) {
 	s.n++
 }
 
+func (p *Polls) slot(slot Slot) *slotPolls {
+	if p.slots[slot] == nil {
+		p.slots[slot] = new(slotPolls)
+	}
+	return p.slots[slot]
+}
+
 // need returns the least position of slot that is within the bound, or none where
 // no leader was heard within it. The slot is polled from now on.
 func (p *Polls) need(slot Slot) (Position, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s, now := &p.slots[slot], p.now()
+	s, now := p.slot(slot), p.now()
 	s.read = now
 	for i := range s.kept[:s.n] {
 		if now.Sub(s.kept[i].sent) <= p.bound {
@@ -101,8 +108,8 @@ func (p *Polls) lately() []Slot {
 	defer p.mu.Unlock()
 	var slots []Slot
 	now := p.now()
-	for i := range p.slots {
-		if s := &p.slots[i]; !s.read.IsZero() && now.Sub(s.read) <= pollFor*p.bound {
+	for i, s := range p.slots {
+		if s != nil && !s.read.IsZero() && now.Sub(s.read) <= pollFor*p.bound {
 			slots = append(slots, Slot(i))
 		}
 	}

@@ -138,6 +138,7 @@ const (
 type Change struct {
 	Kind   ChangeKind
 	Number uint64
+	Prev   uint64 // of the list's change before, 0 if it was empty; only for who nudges
 	Slot   Slot
 	List   List // metrics: only List.Vertex
 	Edge   Edge // EdgeRemoved: with the time that it had

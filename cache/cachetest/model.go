@@ -17,10 +17,9 @@ import (
 // Flaws are the rules of CACHE.md that a storage may break. They show that the
 // tests would notice.
 type Flaws struct {
-	OneNumberAnEntry  bool // V1: changes applied together share a number
-	CounterFromOne    bool // V2: a split's child counts from 1
-	TimelineKept      bool // V3: a restore keeps the timeline
-	CreatedAtListsEnd bool // V4: an emptied list is read as of position 0
+	OneNumberAnEntry bool // V1: changes applied together share a number
+	CounterFromOne   bool // V2: a split's child counts from 1
+	TimelineKept     bool // V3: a restore keeps the timeline
 }
 
 // Model is a storage in memory: shards, positions, a change log, and every state
@@ -29,6 +28,7 @@ type Model struct {
 	Flaws  Flaws
 	Slots  int
 	Record bool // keep the history, for Check
+	Window int  // edges in a window
 
 	mu       sync.Mutex
 	timeline uint64
@@ -36,6 +36,7 @@ type Model struct {
 	lists    map[cache.List]map[uint64]element
 	metrics  map[cache.Vertex]map[uint16]cache.Field
 	last     map[cache.Slot]uint64
+	versions map[cache.List]uint64
 	history  map[cache.List][]version
 	values   map[metric][]version
 	loads    int
@@ -70,9 +71,9 @@ type version struct {
 // NewModel returns an empty storage of one shard.
 func NewModel(slots int) *Model {
 	m := &Model{
-		Slots: slots, timeline: 1,
+		Slots: slots, timeline: 1, Window: cache.WindowEdges,
 		lists: map[cache.List]map[uint64]element{}, metrics: map[cache.Vertex]map[uint16]cache.Field{},
-		last: map[cache.Slot]uint64{}, history: map[cache.List][]version{}, values: map[metric][]version{},
+		last: map[cache.Slot]uint64{}, versions: map[cache.List]uint64{}, history: map[cache.List][]version{}, values: map[metric][]version{},
 	}
 	m.shards = []*shard{{Shard: cache.Shard{ID: 1, Timeline: 1, Last: cache.Slot(slots - 1)}}}
 	return m
@@ -100,6 +101,9 @@ func (m *Model) Apply(cs ...cache.Change) []cache.Change {
 	entry := map[uint32]uint64{}
 	for _, c := range cs {
 		c.Slot = m.SlotOf(c.List.Vertex)
+		if len(m.lists[c.List]) > 0 { // the head of an empty list is gone
+			c.Prev = m.versions[c.List]
+		}
 		if !m.change(&c) {
 			continue
 		}
@@ -157,6 +161,7 @@ func (m *Model) change(c *cache.Change) bool {
 // note writes the state after a change into the history.
 func (m *Model) note(c *cache.Change) {
 	m.last[c.Slot] = c.Number
+	m.versions[c.List] = c.Number
 	if !m.Record {
 		return
 	}
@@ -214,11 +219,15 @@ func (m *Model) Load(_ context.Context, wants []cache.Want, got []cache.Entry) e
 		m.loads++
 		k := &wants[i].Key
 		got[i] = m.entry(k)
-		if m.Flaws.CreatedAtListsEnd && k.Kind == cache.KindWindow && got[i].Window.Total == 0 {
-			got[i].At.Number = 0
-		}
 	}
 	return nil
+}
+
+// Entry is an entry as it would be loaded now.
+func (m *Model) Entry(k *cache.Key) cache.Entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.entry(k)
 }
 
 // chunkLeast is the number of edges below which a chunk is not given.
@@ -272,7 +281,7 @@ func (m *Model) row(v cache.Vertex) *cache.Row {
 func (m *Model) window(l cache.List) *cache.Window {
 	w := &cache.Window{Edges: m.edges(l)}
 	w.Total = uint64(len(w.Edges))
-	if n := len(w.Edges) - cache.WindowEdges; n > 0 {
+	if n := len(w.Edges) - m.Window; n > 0 {
 		w.Edges = w.Edges[n:]
 		w.Floor = w.Edges[0]
 	}
@@ -367,6 +376,16 @@ func (m *Model) Changes(_ context.Context, id uint32, after uint64, limit int, t
 	return sh.counter, nil
 }
 
+// Frozen is the storage as a leader sees it that has lost its quorum now: it goes
+// on to tell what it knows.
+func (m *Model) Frozen() *Model {
+	b := m.Backup().m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b.Slots, b.Window, b.timeline = m.Slots, m.Window, m.timeline
+	return b
+}
+
 // Trim forgets the changes of all shards but the newest.
 func (m *Model) Trim(keep uint64) {
 	m.mu.Lock()
@@ -411,7 +430,7 @@ type Backup struct{ m *Model }
 func (m *Model) Backup() Backup {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b := &Model{last: maps.Clone(m.last), lists: map[cache.List]map[uint64]element{}, metrics: map[cache.Vertex]map[uint16]cache.Field{}}
+	b := &Model{last: maps.Clone(m.last), versions: maps.Clone(m.versions), lists: map[cache.List]map[uint64]element{}, metrics: map[cache.Vertex]map[uint16]cache.Field{}}
 	for l, s := range m.lists {
 		b.lists[l] = maps.Clone(s)
 	}
@@ -433,7 +452,7 @@ func (m *Model) Restore(b Backup, r *rand.Rand) {
 	if !m.Flaws.TimelineKept {
 		m.timeline = r.Uint64() | 1
 	}
-	m.lists, m.metrics, m.last, m.shards = b.m.lists, b.m.metrics, b.m.last, b.m.shards
+	m.lists, m.metrics, m.last, m.versions, m.shards = b.m.lists, b.m.metrics, b.m.last, b.m.versions, b.m.shards
 	for _, sh := range m.shards {
 		sh.Timeline = m.timeline
 	}

@@ -70,7 +70,9 @@ func (s *fedShard) look(ctx context.Context, b cache.Bounds) error {
 	var which []int
 	now := s.f.now()
 	for i := range s.slots {
-		if sl := &s.slots[i]; !sl.known || now.Sub(sl.seen) >= lookEvery {
+		sl := &s.slots[i]
+		sl.known = sl.known && sl.told+1 >= b.First // else changes are missing
+		if !sl.known || now.Sub(sl.seen) >= lookEvery {
 			calls, which = append(calls, call{keys: []string{s.head(i)}}), append(which, i)
 		}
 	}

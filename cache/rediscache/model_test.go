@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/lianadb/liana/cache"
 )
@@ -14,7 +15,7 @@ import (
 // redisFlaws are the rules of the scripts that a modelRedis may break.
 type redisFlaws struct {
 	fillAnyPosition bool // F3: a fill may be older than h
-	fillCreatesGen  bool // gen is not looked at
+	createAdds      bool // V4: what begins a list is added to what is there
 	pushAnywhere    bool // F4: p is not compared
 	pushCreates     bool // F2: a push creates rows
 	floorIsTime     bool // L1: only the floor's time is compared
@@ -28,9 +29,13 @@ type modelRedis struct {
 	flaws redisFlaws
 	mu    sync.Mutex
 	keys  map[string]string
+
+	leases map[string]time.Time
 }
 
-func newModelRedis() *modelRedis { return &modelRedis{keys: map[string]string{}} }
+func newModelRedis() *modelRedis {
+	return &modelRedis{keys: map[string]string{}, leases: map[string]time.Time{}}
+}
 
 func (r *modelRedis) flush() {
 	r.mu.Lock()
@@ -84,10 +89,11 @@ func (r *modelRedis) call(c *call) reply {
 		}
 		return r.get(c.keys[0])
 	case scriptLease:
-		if _, ok := r.keys[c.keys[0]]; ok {
+		if time.Now().Before(r.leases[c.keys[0]]) {
 			return one("0")
 		}
-		r.keys[c.keys[0]] = ""
+		ms, _ := strconv.Atoi(c.args[0])
+		r.leases[c.keys[0]] = time.Now().Add(time.Duration(ms) * time.Millisecond)
 		return one("1")
 	case scriptDrop:
 		for _, k := range c.keys {
@@ -241,7 +247,7 @@ func (r *modelRedis) applyWindowOp(w *cache.Window, op string, limit int) bool {
 
 func (r *modelRedis) fill(c *call) reply {
 	p, ok := r.keys[c.keys[0]]
-	if !ok || p[:8] != c.args[0] && !r.flaws.fillCreatesGen || be(c.args[1]) < be(p[8:]) && !r.flaws.fillAnyPosition {
+	if !ok || p[:8] != c.args[0] || be(c.args[1]) < be(p[8:]) && !r.flaws.fillAnyPosition {
 		return one("0")
 	}
 	if was, ok := r.keys[c.keys[1]]; ok && be(was) >= be(c.args[1]) {
@@ -271,7 +277,7 @@ func (r *modelRedis) nudge(c *call) reply {
 	}
 	limit, _ := strconv.Atoi(c.args[2])
 	least, _ := strconv.Atoi(c.args[3])
-	if prev == 0 {
+	if prev == 0 && !r.flaws.createAdds {
 		if op[8] != opAdd {
 			return one("0")
 		}

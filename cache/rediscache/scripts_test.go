@@ -143,7 +143,7 @@ func TestScriptsDoWhatTheirModelDoes(t *testing.T) {
 	c := startServer(t).client()
 	real, ctx := newRedisConn(c), context.Background()
 	counts := map[string]int{}
-	for seed := range uint64(20) {
+	for seed := range uint64(10) {
 		must(t, c.FlushDB(ctx).Err())
 		model := newModelRedis()
 		s := &scriptRun{r: rand.New(rand.NewPCG(seed, 1)), slot: 77, gens: [2]gen{1<<63 + 5, 9}, at: 10}
