@@ -79,6 +79,9 @@ type Config struct {
 	MaxBacklogAge   time.Duration
 	// FreshWait is how long a read waits for the position of its token. Default 2 s.
 	FreshWait time.Duration
+	// StaleReads is how old the state of a replica that follows may be to answer
+	// MinimizeLatency reads. Default 1 s.
+	StaleReads time.Duration
 	// Admit, where set, may refuse writes, e.g. with ErrDiskFull.
 	Admit  func(deleting bool) error
 	Logger *slog.Logger
@@ -103,6 +106,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.FreshWait == 0 {
 		c.FreshWait = 2 * time.Second
+	}
+	if c.StaleReads == 0 {
+		c.StaleReads = time.Second
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -413,9 +419,9 @@ func (g *Graph) member(id uint32) (*member, error) {
 	return nil, fmt.Errorf("shard %d has no replica on this node: %w", id, shard.ErrNotLeader)
 }
 
-// follows reports whether this node has a replica of a shard that serves and has
-// heard of its leader within the given time.
-func (g *Graph) follows(id uint32, within time.Duration) bool {
+// follows reports whether this node has a replica of a shard that serves and is no
+// older than MinimizeLatency reads may be.
+func (g *Graph) follows(id uint32) bool {
 	mb := g.members[id].Load()
 	if mb == nil {
 		return false
@@ -424,9 +430,9 @@ func (g *Graph) follows(id uint32, within time.Duration) bool {
 	if s == nil || s.Fault() != nil {
 		return false
 	}
-	leader, heard := s.Leader()
+	leader, age := s.Leader()
 	v := mb.machine.view.Load()
-	return leader != "" && heard <= within && v != nil && v.schema != nil
+	return leader != "" && age <= g.cfg.StaleReads && v != nil && v.schema != nil
 }
 
 // leaderOf returns the node that leads a shard, "" where this node does not know.

@@ -75,8 +75,8 @@ func (r *reading) of(ctx context.Context, id uint32, slot Slot) (*view, error) {
 		return nil, err
 	}
 	v := r.view(id)
-	if v == nil && r.level == Linearizable {
-		if err := mb.confirm(ctx); err != nil {
+	if v == nil {
+		if err := r.admit(ctx, mb); err != nil {
 			return nil, r.g.moved(id, err)
 		}
 	}
@@ -96,6 +96,19 @@ func (r *reading) of(ctx context.Context, id uint32, slot Slot) (*view, error) {
 		r.views = append(r.views, v)
 	}
 	return v, nil
+}
+
+// admit refuses a read that the replica must not answer now. It is asked before the view
+// is taken, whoever has sent the read here: a router knows only that nobody else is left.
+func (r *reading) admit(ctx context.Context, mb *member) error {
+	id := mb.machine.cfg.ID
+	switch {
+	case r.level == Linearizable:
+		return mb.confirm(ctx)
+	case r.level == MinimizeLatency && !r.g.leads(id) && !r.g.follows(id):
+		return fmt.Errorf("shard %d: the replica is older than %v: %w", id, r.g.cfg.StaleReads, shard.ErrNotLeader)
+	}
+	return nil
 }
 
 // view returns the view of a shard that was taken, or nil.

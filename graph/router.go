@@ -70,9 +70,6 @@ type RouterConfig struct {
 	Service func(node string) (Service, error)
 	// Patience is how long a call without a deadline looks for a leader. Default 10 s.
 	Patience time.Duration
-	// StaleReads is how long a replica that follows may have heard nothing of its
-	// leader and still answer MinimizeLatency reads. Default 1 s.
-	StaleReads time.Duration
 }
 
 // Router answers calls for all shards of a cluster: each by the node that leads its
@@ -90,9 +87,6 @@ var _ Service = (*Graph)(nil)
 func NewRouter(cfg RouterConfig) *Router {
 	if cfg.Patience == 0 {
 		cfg.Patience = 10 * time.Second
-	}
-	if cfg.StaleReads == 0 {
-		cfg.StaleReads = time.Second
 	}
 	return &Router{cfg: cfg}
 }
@@ -134,7 +128,7 @@ func (r *Router) alone() bool {
 // be answered by a replica that follows.
 func (r *Router) choose(id uint32, attempt int, p purpose) string {
 	g := r.cfg.Local
-	if g.leads(id) || attempt == 0 && p == toReadHere && g.follows(id, r.cfg.StaleReads) {
+	if g.leads(id) || attempt == 0 && p == toReadHere && g.follows(id) {
 		return r.cfg.Self
 	}
 	if l := r.leaders[id].Load(); l != nil {

@@ -228,3 +228,23 @@ func sourceOf(tn *town, node int) uint64 {
 		}
 	}
 }
+
+// A replica that has not heard of its leader for longer than the bound answers nothing
+// at the cheapest level, whoever asks it: routers ask whom they can reach.
+func TestAReplicaThatIsTooOldRefusesCheapReads(t *testing.T) {
+	m := newTestMachine(t, 0, 1)
+	defer m.Close()
+	m.mustApply(t, 1, mutateCommand(Mutation{Op: OpAdd, Type: 1, Src: 1, Dst: 2, Time: 3}))
+	g := follower(t, m)
+	founding := foundingOwners(1)
+	g.owners.Store(&founding)
+	g.schema.Store(DefaultSchema())
+	g.cfg.Node = &shard.Node{}
+	var exists [1]bool
+	if _, err := g.HasEdges(t.Context(), ReadOptions{}, 1, []uint64{1}, []uint64{2}, exists[:]); !errors.Is(err, shard.ErrNotLeader) {
+		t.Errorf("answered %v, %v", exists, err)
+	}
+	if _, err := g.HasEdges(t.Context(), ReadOptions{Level: AtLeastAsFresh}, 1, []uint64{1}, []uint64{2}, exists[:]); err != nil || !exists[0] {
+		t.Errorf("with a token: %v, %v", exists, err)
+	}
+}
