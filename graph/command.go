@@ -175,6 +175,17 @@ func decodeSplit(b []byte) (split, error) {
 	return s, d.done()
 }
 
+// deliveryVersion reads the schema version of a delivery alone.
+func deliveryVersion(kind byte, b []byte) (uint64, error) {
+	d := decoder{b: b}
+	_, _, _ = d.uint32(), d.uvarint(), d.uvarint()
+	if kind == cmdConvey {
+		_, _, _ = d.uvarint(), d.uint32(), d.uvarint()
+	}
+	version := d.uvarint()
+	return version, d.err
+}
+
 type trim struct {
 	to    uint32
 	epoch uint64

@@ -24,6 +24,9 @@ func (g *Graph) propose(own uint32, cmd []byte) error {
 func (g *Graph) deliver(ctx context.Context, to uint32, cmd []byte) (onTheWay, bool, error) {
 	s, err := g.running(to)
 	if err == nil {
+		err = g.knows(to, cmd)
+	}
+	if err == nil {
 		var p *shard.Proposal
 		if p, err = s.ProposeAsync(cmd, shard.System); err == nil {
 			return p, false, nil
@@ -79,6 +82,9 @@ func (g *Graph) Deliver(ctx context.Context, to uint32, cmd []byte) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
+	if err := g.knows(to, cmd); err != nil {
+		return nil, err
+	}
 	p, err := s.ProposeAsync(cmd, shard.System)
 	if err != nil {
 		return nil, err
@@ -88,6 +94,32 @@ func (g *Graph) Deliver(ctx context.Context, to uint32, cmd []byte) ([]byte, err
 		return nil, err
 	}
 	return res.(deliverResult).encode(), nil
+}
+
+// knows refuses a delivery of a newer schema than the shard has (RULES B7), before it
+// comes into the log. The sender tries again; the shard's leader is about to put the newer
+// one into it.
+func (g *Graph) knows(to uint32, cmd []byte) error {
+	if cmd[0] != cmdDeliver && cmd[0] != cmdConvey {
+		return nil
+	}
+	needs, err := deliveryVersion(cmd[0], cmd[1:])
+	if err != nil {
+		return err
+	}
+	mb, err := g.member(to)
+	if err != nil || !mb.machine.leads.Load() { // who leads knows better
+		return err
+	}
+	v, err := mb.machine.acquire()
+	if err != nil {
+		return err
+	}
+	defer v.release()
+	if v.schema == nil || v.schema.Version < needs {
+		return fmt.Errorf("shard %d does not have version %d of the schema yet", to, needs)
+	}
+	return nil
 }
 
 func checkDelivery(cmd []byte) error {

@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -61,8 +60,11 @@ type Config struct {
 	// Remote reaches the shards that other nodes lead. nil: there are none.
 	Remote Remote
 	// Schema is put into force where it extends the stored one. nil keeps the
-	// stored one, or begins with DefaultSchema.
+	// stored one, or begins with Begin. A graph that is one of several nodes is given
+	// none, but told by Adopt: two would else give two schemas one version.
 	Schema *Schema
+	// Begin is what a store without a schema begins with. nil: DefaultSchema.
+	Begin *Schema
 	// Timeline is the random number that all tokens of this cluster carry.
 	Timeline uint64
 	// PageKey signs page tokens. At least 16 bytes.
@@ -278,25 +280,20 @@ func (g *Graph) resolveSchema() error {
 			}
 		}
 	}
-	want := g.cfg.Schema
+	want := stored
 	switch {
-	case want == nil && stored == nil:
-		want = DefaultSchema()
-	case want == nil:
-		want = stored
-	case stored == nil:
-	default:
-		same := *want
-		same.Version = stored.Version
-		if bytes.Equal(same.encode(), stored.encode()) {
-			want = stored
-			break
-		}
-		if err := want.Extends(stored); err != nil {
+	case g.cfg.Schema != nil && stored != nil:
+		var err error
+		if want, err = stored.Successor(g.cfg.Schema); err != nil {
 			return err
 		}
-		same.Version = stored.Version + 1
-		want = &same
+	case g.cfg.Schema != nil:
+		want = g.cfg.Schema
+	case stored != nil:
+	case g.cfg.Begin != nil:
+		want = g.cfg.Begin
+	default:
+		want = DefaultSchema()
 	}
 	g.schema.Store(want)
 	return nil
@@ -342,7 +339,7 @@ func (g *Graph) putSchema(ctx context.Context, mb *member) bool {
 	version := uint64(0)
 	if v.schema != nil {
 		version = v.schema.Version
-		g.adopt(v.schema)
+		g.Adopt(v.schema)
 	}
 	v.release()
 	if version >= g.schema.Load().Version {
@@ -353,8 +350,9 @@ func (g *Graph) putSchema(ctx context.Context, mb *member) bool {
 	return err == nil
 }
 
-// adopt puts a schema into force that another node has put into a shard.
-func (g *Graph) adopt(s *Schema) {
+// Adopt puts a schema into force, of the cluster or of a shard, where it is newer than the
+// one that is. The shards that this node leads get it soon.
+func (g *Graph) Adopt(s *Schema) {
 	for old := g.schema.Load(); s.Version > old.Version; old = g.schema.Load() {
 		if g.schema.CompareAndSwap(old, s) {
 			return

@@ -3,6 +3,7 @@ package graph
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,6 +128,55 @@ func TestRule17_ARecoveredSenderGivesNoNumberTwice(t *testing.T) {
 	for n := range 5 {
 		if !w.tryAdd(31 + n) {
 			t.Fatal("a new record was dropped")
+		}
+	}
+}
+
+// RULES 24, B7: a delivery that needs a newer schema than its receiver has is refused
+// before it comes into the log, and comes through once the receiver has it.
+func TestRule24_ADeliveryWaitsForTheSchemaOfItsReceiver(t *testing.T) {
+	w := newWorld(t, true, func(c *Config) { c.Shards = 2 })
+	w.add(w.edgeType("like"), inShard(1, 0, 1), inShard(2, 1, 1), 1)
+	g, err := w.g.Group(1)
+	must(t, err)
+	before := g.Status().Applied
+	d := delivery{from: 0, after: 1 << 30, version: w.g.Schema().Version + 1}
+	if _, err := w.g.Deliver(context.Background(), 1, d.encode()); err == nil || !strings.Contains(err.Error(), "of the schema yet") {
+		t.Errorf("%v", err)
+	}
+	if _, _, err := w.g.deliver(context.Background(), 1, d.encode()); err == nil {
+		t.Error("it was proposed on the same node")
+	}
+	if now := g.Status().Applied; now != before {
+		t.Errorf("%d entries came into the log", now-before)
+	}
+	d.version--
+	if _, err := w.g.Deliver(context.Background(), 1, d.encode()); err != nil {
+		t.Errorf("the schema is there: %v", err)
+	}
+}
+
+func TestTheSuccessorOfASchema(t *testing.T) {
+	parse := func(text string) *Schema {
+		s, err := ParseSchema([]byte("vertices: [{name: a, id: 1}]\nedges: [" + text + "]\n"))
+		must(t, err)
+		return s
+	}
+	one, two := parse("{name: x, id: 1, from: a, to: a}"), parse("{name: x, id: 1, from: a, to: a}, {name: y, id: 2, from: a, to: a}")
+	other := parse("{name: x, id: 1, from: a, to: a}, {name: z, id: 2, from: a, to: a}")
+	now, err := one.Successor(two)
+	must(t, err)
+	if now.Version != 2 || two.Version != 1 {
+		t.Errorf("versions %d and %d", now.Version, two.Version)
+	}
+	for _, same := range []*Schema{two, now} {
+		if got, err := now.Successor(same); err != nil || got != now {
+			t.Errorf("%v, %v", got, err)
+		}
+	}
+	for _, bad := range []*Schema{other, one} { // another type under a number; one too few
+		if _, err := now.Successor(bad); !errors.Is(err, ErrSchema) {
+			t.Errorf("%v", err)
 		}
 	}
 }

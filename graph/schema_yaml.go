@@ -70,6 +70,22 @@ func (s *Schema) metricDoc(v *VertexTypeDef, m *MetricDef) metricDoc {
 	return md
 }
 
+// Successor returns what next becomes as the schema after s: s itself where both say the
+// same, else next with the version after that of s. Where next does not extend s, that is
+// an error.
+func (s *Schema) Successor(next *Schema) (*Schema, error) {
+	same := *next
+	same.Version = s.Version
+	if bytes.Equal(same.encode(), s.encode()) {
+		return s, nil
+	}
+	if err := next.Extends(s); err != nil {
+		return nil, err
+	}
+	same.Version = s.Version + 1
+	return &same, nil
+}
+
 // Extends reports whether s may follow old: every type and metric of old is
 // still there, under its number, and means the same. The error says what is not.
 func (s *Schema) Extends(old *Schema) error {

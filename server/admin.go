@@ -27,6 +27,22 @@ func (s *adminService) GetSchema(context.Context, *pb.GetSchemaRequest) (*pb.Get
 	return &pb.GetSchemaResponse{Yaml: schema.YAML(), Version: schema.Version}, nil
 }
 
+func (s *adminService) PutSchema(ctx context.Context, req *pb.PutSchemaRequest) (*pb.PutSchemaResponse, error) {
+	next, err := graph.ParseSchema([]byte(req.GetYaml()))
+	if err != nil {
+		return nil, err
+	}
+	c := s.attached.Load().Cluster
+	if c == nil {
+		return nil, ErrNoCluster
+	}
+	now, changed, err := c.PutSchema(ctx, next)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.PutSchemaResponse{Version: now.Version, Changed: changed}, nil
+}
+
 func (s *adminService) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.GetStatusResponse, error) {
 	node := s.attached.Load().Node
 	resp := &pb.GetStatusResponse{Version: node.Version, ClusterId: node.ClusterID, NodeId: node.NodeID}

@@ -22,6 +22,9 @@ type Cluster interface {
 	// Check checks all nodes, that the replicas of a shard say the same, and edges whose
 	// ends lie on different nodes.
 	Check(ctx context.Context, progress func(graph.CheckProgress)) (graph.CheckReport, error)
+	// PutSchema puts a schema into force that extends the present one, and returns the one
+	// that is in force then.
+	PutSchema(ctx context.Context, next *graph.Schema) (now *graph.Schema, changed bool, err error)
 }
 
 var (

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"strings"
 
@@ -28,7 +29,39 @@ func (c *cli) schemaCommand() *cobra.Command {
 			})
 		},
 	}
-	return group("schema", "Show the schema", show)
+	put := &cobra.Command{
+		Use:   "put FILE",
+		Short: "Put a schema into force on the whole cluster",
+		Long: `Put a schema into force on the whole cluster. It may only add to the one in force:
+begin from what "liana schema show" prints. "-" reads standard input.`,
+		Example: "  liana schema show > schema.yaml\n  liana schema put schema.yaml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := readText(cmd.InOrStdin(), args[0])
+			if err != nil {
+				return err
+			}
+			answer, err := ask(cmd.Context(), c, c.admin, lianav1.AdminClient.PutSchema, &lianav1.PutSchemaRequest{Yaml: string(text)})
+			if err != nil {
+				return err
+			}
+			return c.out.message(answer, func(w io.Writer) {
+				if !answer.GetChanged() {
+					fmt.Fprintf(w, "version %d says the same already\n", answer.GetVersion())
+					return
+				}
+				fmt.Fprintf(w, "version %d is in force\n", answer.GetVersion())
+			})
+		},
+	}
+	return group("schema", "Show and extend the schema", show, put)
+}
+
+func readText(stdin io.Reader, path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(stdin)
+	}
+	return os.ReadFile(path)
 }
 
 func (c *cli) statusCommand() *cobra.Command {

@@ -190,7 +190,7 @@ func (n *node) openCluster(schema *graph.Schema) error {
 	m.member = cluster.New(cluster.Config{
 		Self: m.self(m.id.NodeID), Node: n.shards, State: n.state,
 		Board: m.board, File: m.file, Pool: m.pool, DeadAfter: m.cfg.Cluster.DeadAfter, MaxDead: m.cfg.Cluster.MaxDead,
-		Expelled: n.expel, Log: m.log,
+		Schema: schema, Expelled: n.expel, Log: m.log,
 	})
 	founder := !m.id.Joined && m.board.Map().Version == 0
 	if !founder && !slices.Contains(n.shards.Replicas(), catalog.CatalogShard) {
@@ -201,6 +201,15 @@ func (n *node) openCluster(schema *graph.Schema) error {
 		first = m.firstMap(schema)
 	}
 	return m.member.StartCatalog(first)
+}
+
+// firstSchema is what this node begins with where its data has none: the cluster's, or
+// where it founds one what it was given.
+func (m *membership) firstSchema(given *graph.Schema) (*graph.Schema, error) {
+	if mp := m.board.Map(); mp.Version > 0 {
+		return graph.ParseSchema(mp.Schema)
+	}
+	return given, nil
 }
 
 // firstMap is the map of a cluster of this node alone.

@@ -138,15 +138,28 @@ func (n *node) openShards() (err error) {
 
 func (n *node) openGraph(schema *graph.Schema) (err error) {
 	id, s := n.dir.Identity(), n.cfg.Storage
+	begin, err := n.cluster.firstSchema(schema)
+	if err != nil {
+		return err
+	}
 	n.graph, err = graph.Open(graph.Config{
-		Node: n.shards, Store: n.state, Shards: id.Shards, Schema: schema,
+		Node: n.shards, Store: n.state, Shards: id.Shards, Begin: begin,
 		Timeline: id.Timeline, PageKey: id.TokenKey,
 		Replicas: n.cluster.replicas(n.shards.Replicas(), id.Shards), Remote: n.cluster.member,
 		CacheBytes: s.PageCacheBytes, Lists: s.Lists.options(), Retain: s.ChangeLogEntries,
 		MaxBacklogBytes: s.MaxBacklogBytes, MaxBacklogAge: s.MaxBacklogAge, FreshWait: s.FreshWait,
 		Admit: n.guard.Admit, Logger: n.log, Now: n.host.now(),
 	})
-	return err
+	if err != nil || schema == nil {
+		return err
+	}
+	// The catalog decides; what it would refuse is known now. One of before the present
+	// schema does no harm: the cluster was told of another since.
+	now := n.graph.Schema()
+	if _, err := now.Successor(schema); err != nil && now.Extends(schema) != nil {
+		return err
+	}
+	return nil
 }
 
 // attachment is what the server serves.

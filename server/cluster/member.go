@@ -33,6 +33,9 @@ type Config struct {
 	// MaxDead is how many nodes may be away for so long at once and still be replaced: more
 	// are a sign that the network is cut. 0: a quarter of the storage nodes, at least one.
 	MaxDead int
+	// Schema, where set, is to be put into force.
+	Schema *graph.Schema
+
 	// Expelled is called once where this node may not be one of the cluster any more: it
 	// was removed, or its program is too old. The node is to end.
 	Expelled func(error)
@@ -140,6 +143,10 @@ func (m *Member) Start(shards Shards) {
 	m.done.Go(func() { m.save(ctx) })
 	m.done.Go(func() { m.register(ctx) })
 	m.done.Go(func() { m.watchOwn(ctx) })
+	m.done.Go(func() { m.followSchema(ctx) })
+	if s := m.cfg.Schema; s != nil {
+		m.done.Go(func() { m.putOwn(ctx, s) })
+	}
 	m.done.Go(func() { m.lead.run(ctx) })
 }
 

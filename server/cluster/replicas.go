@@ -15,6 +15,7 @@ type Shards interface {
 	StartReplica(id uint32, join bool) error
 	StopReplica(id uint32) error
 	Group(id uint32) (*shard.Shard, error)
+	Adopt(*graph.Schema)
 	Schema() *graph.Schema
 	peer.Auditor
 }

@@ -110,6 +110,105 @@ func (x *GetSchemaResponse) GetVersion() uint64 {
 	return 0
 }
 
+type PutSchemaRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The whole schema, as GetSchema gives it.
+	Yaml          string `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutSchemaRequest) Reset() {
+	*x = PutSchemaRequest{}
+	mi := &file_liana_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutSchemaRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutSchemaRequest) ProtoMessage() {}
+
+func (x *PutSchemaRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_liana_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutSchemaRequest.ProtoReflect.Descriptor instead.
+func (*PutSchemaRequest) Descriptor() ([]byte, []int) {
+	return file_liana_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PutSchemaRequest) GetYaml() string {
+	if x != nil {
+		return x.Yaml
+	}
+	return ""
+}
+
+type PutSchemaResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the schema in force.
+	Version uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// False where it said the same already.
+	Changed       bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutSchemaResponse) Reset() {
+	*x = PutSchemaResponse{}
+	mi := &file_liana_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutSchemaResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutSchemaResponse) ProtoMessage() {}
+
+func (x *PutSchemaResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_liana_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutSchemaResponse.ProtoReflect.Descriptor instead.
+func (*PutSchemaResponse) Descriptor() ([]byte, []int) {
+	return file_liana_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PutSchemaResponse) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *PutSchemaResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
 type CheckRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The whole cluster: the replicas of all nodes, that those of a shard say the same,
@@ -122,7 +221,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_liana_v1_admin_proto_msgTypes[2]
+	mi := &file_liana_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -134,7 +233,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_liana_v1_admin_proto_msgTypes[2]
+	mi := &file_liana_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -147,7 +246,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_liana_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_liana_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CheckRequest) GetCluster() bool {
@@ -176,7 +275,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_liana_v1_admin_proto_msgTypes[3]
+	mi := &file_liana_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -188,7 +287,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_liana_v1_admin_proto_msgTypes[3]
+	mi := &file_liana_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -201,7 +300,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_liana_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_liana_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CheckResponse) GetLists() uint64 {
@@ -270,7 +369,7 @@ type ExportEdgesRequest struct {
 
 func (x *ExportEdgesRequest) Reset() {
 	*x = ExportEdgesRequest{}
-	mi := &file_liana_v1_admin_proto_msgTypes[4]
+	mi := &file_liana_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +381,7 @@ func (x *ExportEdgesRequest) String() string {
 func (*ExportEdgesRequest) ProtoMessage() {}
 
 func (x *ExportEdgesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_liana_v1_admin_proto_msgTypes[4]
+	mi := &file_liana_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +394,7 @@ func (x *ExportEdgesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportEdgesRequest.ProtoReflect.Descriptor instead.
 func (*ExportEdgesRequest) Descriptor() ([]byte, []int) {
-	return file_liana_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_liana_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExportEdgesRequest) GetType() string {
@@ -314,7 +413,7 @@ type ExportEdgesResponse struct {
 
 func (x *ExportEdgesResponse) Reset() {
 	*x = ExportEdgesResponse{}
-	mi := &file_liana_v1_admin_proto_msgTypes[5]
+	mi := &file_liana_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -326,7 +425,7 @@ func (x *ExportEdgesResponse) String() string {
 func (*ExportEdgesResponse) ProtoMessage() {}
 
 func (x *ExportEdgesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_liana_v1_admin_proto_msgTypes[5]
+	mi := &file_liana_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -339,7 +438,7 @@ func (x *ExportEdgesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportEdgesResponse.ProtoReflect.Descriptor instead.
 func (*ExportEdgesResponse) Descriptor() ([]byte, []int) {
-	return file_liana_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_liana_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ExportEdgesResponse) GetEdges() []*Edge {
@@ -357,7 +456,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_liana_v1_admin_proto_msgTypes[6]
+	mi := &file_liana_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -369,7 +468,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_liana_v1_admin_proto_msgTypes[6]
+	mi := &file_liana_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -382,7 +481,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_liana_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_liana_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 type GetStatusResponse struct {
@@ -397,7 +496,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_liana_v1_admin_proto_msgTypes[7]
+	mi := &file_liana_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -409,7 +508,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_liana_v1_admin_proto_msgTypes[7]
+	mi := &file_liana_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -422,7 +521,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_liana_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_liana_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -470,7 +569,7 @@ type ShardStatus struct {
 
 func (x *ShardStatus) Reset() {
 	*x = ShardStatus{}
-	mi := &file_liana_v1_admin_proto_msgTypes[8]
+	mi := &file_liana_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +581,7 @@ func (x *ShardStatus) String() string {
 func (*ShardStatus) ProtoMessage() {}
 
 func (x *ShardStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_liana_v1_admin_proto_msgTypes[8]
+	mi := &file_liana_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +594,7 @@ func (x *ShardStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardStatus.ProtoReflect.Descriptor instead.
 func (*ShardStatus) Descriptor() ([]byte, []int) {
-	return file_liana_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_liana_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ShardStatus) GetId() uint32 {
@@ -562,7 +661,12 @@ const file_liana_v1_admin_proto_rawDesc = "" +
 	"\x10GetSchemaRequest\"A\n" +
 	"\x11GetSchemaResponse\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\tR\x04yaml\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x04R\aversion\"(\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"&\n" +
+	"\x10PutSchemaRequest\x12\x12\n" +
+	"\x04yaml\x18\x01 \x01(\tR\x04yaml\"G\n" +
+	"\x11PutSchemaResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\"(\n" +
 	"\fCheckRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\bR\acluster\"\xda\x01\n" +
 	"\rCheckResponse\x12\x14\n" +
@@ -595,9 +699,10 @@ const file_liana_v1_admin_proto_rawDesc = "" +
 	"\aapplied\x18\x05 \x01(\x04R\aapplied\x12\x1a\n" +
 	"\bposition\x18\x06 \x01(\x04R\bposition\x12%\n" +
 	"\x0eoutbox_pending\x18\a \x01(\x04R\routboxPending\x12\x14\n" +
-	"\x05fault\x18\b \x01(\tR\x05fault2\x9d\x02\n" +
+	"\x05fault\x18\b \x01(\tR\x05fault2\xe3\x02\n" +
 	"\x05Admin\x12D\n" +
-	"\tGetSchema\x12\x1a.liana.v1.GetSchemaRequest\x1a\x1b.liana.v1.GetSchemaResponse\x12:\n" +
+	"\tGetSchema\x12\x1a.liana.v1.GetSchemaRequest\x1a\x1b.liana.v1.GetSchemaResponse\x12D\n" +
+	"\tPutSchema\x12\x1a.liana.v1.PutSchemaRequest\x1a\x1b.liana.v1.PutSchemaResponse\x12:\n" +
 	"\x05Check\x12\x16.liana.v1.CheckRequest\x1a\x17.liana.v1.CheckResponse0\x01\x12L\n" +
 	"\vExportEdges\x12\x1c.liana.v1.ExportEdgesRequest\x1a\x1d.liana.v1.ExportEdgesResponse0\x01\x12D\n" +
 	"\tGetStatus\x12\x1a.liana.v1.GetStatusRequest\x1a\x1b.liana.v1.GetStatusResponseB1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
@@ -614,35 +719,39 @@ func file_liana_v1_admin_proto_rawDescGZIP() []byte {
 	return file_liana_v1_admin_proto_rawDescData
 }
 
-var file_liana_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_liana_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_liana_v1_admin_proto_goTypes = []any{
 	(*GetSchemaRequest)(nil),    // 0: liana.v1.GetSchemaRequest
 	(*GetSchemaResponse)(nil),   // 1: liana.v1.GetSchemaResponse
-	(*CheckRequest)(nil),        // 2: liana.v1.CheckRequest
-	(*CheckResponse)(nil),       // 3: liana.v1.CheckResponse
-	(*ExportEdgesRequest)(nil),  // 4: liana.v1.ExportEdgesRequest
-	(*ExportEdgesResponse)(nil), // 5: liana.v1.ExportEdgesResponse
-	(*GetStatusRequest)(nil),    // 6: liana.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),   // 7: liana.v1.GetStatusResponse
-	(*ShardStatus)(nil),         // 8: liana.v1.ShardStatus
-	(*Edge)(nil),                // 9: liana.v1.Edge
+	(*PutSchemaRequest)(nil),    // 2: liana.v1.PutSchemaRequest
+	(*PutSchemaResponse)(nil),   // 3: liana.v1.PutSchemaResponse
+	(*CheckRequest)(nil),        // 4: liana.v1.CheckRequest
+	(*CheckResponse)(nil),       // 5: liana.v1.CheckResponse
+	(*ExportEdgesRequest)(nil),  // 6: liana.v1.ExportEdgesRequest
+	(*ExportEdgesResponse)(nil), // 7: liana.v1.ExportEdgesResponse
+	(*GetStatusRequest)(nil),    // 8: liana.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),   // 9: liana.v1.GetStatusResponse
+	(*ShardStatus)(nil),         // 10: liana.v1.ShardStatus
+	(*Edge)(nil),                // 11: liana.v1.Edge
 }
 var file_liana_v1_admin_proto_depIdxs = []int32{
-	9, // 0: liana.v1.ExportEdgesResponse.edges:type_name -> liana.v1.Edge
-	8, // 1: liana.v1.GetStatusResponse.shards:type_name -> liana.v1.ShardStatus
-	0, // 2: liana.v1.Admin.GetSchema:input_type -> liana.v1.GetSchemaRequest
-	2, // 3: liana.v1.Admin.Check:input_type -> liana.v1.CheckRequest
-	4, // 4: liana.v1.Admin.ExportEdges:input_type -> liana.v1.ExportEdgesRequest
-	6, // 5: liana.v1.Admin.GetStatus:input_type -> liana.v1.GetStatusRequest
-	1, // 6: liana.v1.Admin.GetSchema:output_type -> liana.v1.GetSchemaResponse
-	3, // 7: liana.v1.Admin.Check:output_type -> liana.v1.CheckResponse
-	5, // 8: liana.v1.Admin.ExportEdges:output_type -> liana.v1.ExportEdgesResponse
-	7, // 9: liana.v1.Admin.GetStatus:output_type -> liana.v1.GetStatusResponse
-	6, // [6:10] is the sub-list for method output_type
-	2, // [2:6] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	11, // 0: liana.v1.ExportEdgesResponse.edges:type_name -> liana.v1.Edge
+	10, // 1: liana.v1.GetStatusResponse.shards:type_name -> liana.v1.ShardStatus
+	0,  // 2: liana.v1.Admin.GetSchema:input_type -> liana.v1.GetSchemaRequest
+	2,  // 3: liana.v1.Admin.PutSchema:input_type -> liana.v1.PutSchemaRequest
+	4,  // 4: liana.v1.Admin.Check:input_type -> liana.v1.CheckRequest
+	6,  // 5: liana.v1.Admin.ExportEdges:input_type -> liana.v1.ExportEdgesRequest
+	8,  // 6: liana.v1.Admin.GetStatus:input_type -> liana.v1.GetStatusRequest
+	1,  // 7: liana.v1.Admin.GetSchema:output_type -> liana.v1.GetSchemaResponse
+	3,  // 8: liana.v1.Admin.PutSchema:output_type -> liana.v1.PutSchemaResponse
+	5,  // 9: liana.v1.Admin.Check:output_type -> liana.v1.CheckResponse
+	7,  // 10: liana.v1.Admin.ExportEdges:output_type -> liana.v1.ExportEdgesResponse
+	9,  // 11: liana.v1.Admin.GetStatus:output_type -> liana.v1.GetStatusResponse
+	7,  // [7:12] is the sub-list for method output_type
+	2,  // [2:7] is the sub-list for method input_type
+	2,  // [2:2] is the sub-list for extension type_name
+	2,  // [2:2] is the sub-list for extension extendee
+	0,  // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_liana_v1_admin_proto_init() }
@@ -657,7 +766,7 @@ func file_liana_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_liana_v1_admin_proto_rawDesc), len(file_liana_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

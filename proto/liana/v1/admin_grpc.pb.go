@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Admin_GetSchema_FullMethodName   = "/liana.v1.Admin/GetSchema"
+	Admin_PutSchema_FullMethodName   = "/liana.v1.Admin/PutSchema"
 	Admin_Check_FullMethodName       = "/liana.v1.Admin/Check"
 	Admin_ExportEdges_FullMethodName = "/liana.v1.Admin/ExportEdges"
 	Admin_GetStatus_FullMethodName   = "/liana.v1.Admin/GetStatus"
@@ -32,6 +33,10 @@ const (
 // Admin is for operators.
 type AdminClient interface {
 	GetSchema(ctx context.Context, in *GetSchemaRequest, opts ...grpc.CallOption) (*GetSchemaResponse, error)
+	// Puts a schema into force on the whole cluster. It may only add to the one in force.
+	// It has been decided when this returns; nodes and shards follow within a second, those
+	// that are down when they are back.
+	PutSchema(ctx context.Context, in *PutSchemaRequest, opts ...grpc.CallOption) (*PutSchemaResponse, error)
 	// Proves the structure of every list, and that forward and inverse, counts and
 	// derived counters agree. Messages carry progress; the last one has done = true.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CheckResponse], error)
@@ -52,6 +57,16 @@ func (c *adminClient) GetSchema(ctx context.Context, in *GetSchemaRequest, opts 
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetSchemaResponse)
 	err := c.cc.Invoke(ctx, Admin_GetSchema_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) PutSchema(ctx context.Context, in *PutSchemaRequest, opts ...grpc.CallOption) (*PutSchemaResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PutSchemaResponse)
+	err := c.cc.Invoke(ctx, Admin_PutSchema_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +128,10 @@ func (c *adminClient) GetStatus(ctx context.Context, in *GetStatusRequest, opts 
 // Admin is for operators.
 type AdminServer interface {
 	GetSchema(context.Context, *GetSchemaRequest) (*GetSchemaResponse, error)
+	// Puts a schema into force on the whole cluster. It may only add to the one in force.
+	// It has been decided when this returns; nodes and shards follow within a second, those
+	// that are down when they are back.
+	PutSchema(context.Context, *PutSchemaRequest) (*PutSchemaResponse, error)
 	// Proves the structure of every list, and that forward and inverse, counts and
 	// derived counters agree. Messages carry progress; the last one has done = true.
 	Check(*CheckRequest, grpc.ServerStreamingServer[CheckResponse]) error
@@ -131,6 +150,9 @@ type UnimplementedAdminServer struct{}
 
 func (UnimplementedAdminServer) GetSchema(context.Context, *GetSchemaRequest) (*GetSchemaResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSchema not implemented")
+}
+func (UnimplementedAdminServer) PutSchema(context.Context, *PutSchemaRequest) (*PutSchemaResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PutSchema not implemented")
 }
 func (UnimplementedAdminServer) Check(*CheckRequest, grpc.ServerStreamingServer[CheckResponse]) error {
 	return status.Error(codes.Unimplemented, "method Check not implemented")
@@ -176,6 +198,24 @@ func _Admin_GetSchema_Handler(srv interface{}, ctx context.Context, dec func(int
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServer).GetSchema(ctx, req.(*GetSchemaRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_PutSchema_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PutSchemaRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).PutSchema(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_PutSchema_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).PutSchema(ctx, req.(*PutSchemaRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -230,6 +270,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetSchema",
 			Handler:    _Admin_GetSchema_Handler,
+		},
+		{
+			MethodName: "PutSchema",
+			Handler:    _Admin_PutSchema_Handler,
 		},
 		{
 			MethodName: "GetStatus",
