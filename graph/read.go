@@ -105,10 +105,17 @@ func (r *reading) admit(ctx context.Context, mb *member) error {
 	switch {
 	case r.level == Linearizable:
 		return mb.confirm(ctx)
-	case r.level == MinimizeLatency && !r.g.leads(id) && !r.g.follows(id):
-		return fmt.Errorf("shard %d: the replica is older than %v: %w", id, r.g.cfg.StaleReads, shard.ErrNotLeader)
+	case r.level != MinimizeLatency:
+		return nil
+	case r.g.leads(id):
+		if s, err := mb.running(); err != nil || !s.StoodStill() {
+			return err
+		}
+		return mb.confirm(ctx)
+	case r.g.follows(id):
+		return nil
 	}
-	return nil
+	return fmt.Errorf("shard %d: the replica is older than %v: %w", id, r.g.cfg.StaleReads, shard.ErrNotLeader)
 }
 
 // view returns the view of a shard that was taken, or nil.

@@ -266,3 +266,44 @@ func TestLinearizableReadsShareRounds(t *testing.T) {
 		t.Errorf("%d reads took %v: they did not share rounds", readers, took)
 	}
 }
+
+// A leader that stood still wakes as one among others, and does not know it yet. It
+// answers none of the calls that waited for it by what it had before.
+func TestALeaderThatStoodStillServesNothingOld(t *testing.T) {
+	f := newTrio(t)
+	var tracks []*track
+	for i := range 8 {
+		tracks = append(tracks, &track{key: fmt.Sprintf("level %d", i)})
+	}
+	write := func(d *daemon) {
+		t.Helper()
+		for _, tr := range tracks {
+			until(t, f, rand.New(rand.NewSource(1)), func(ctx context.Context, _ *daemon) error { return tr.incr(ctx, d) })
+		}
+	}
+	for range 3 {
+		f.settled()
+		at := f.leaderOfMost()
+		write(f.node(at))
+		f.node(at).signal(syscall.SIGSTOP)
+		write(f.node((at + 1) % 3)) // its shards have other leaders by then
+		time.Sleep(staleness)
+		var wg sync.WaitGroup
+		for range 10 {
+			for _, tr := range tracks {
+				for name, l := range tr.levels(time.Now()) {
+					wg.Go(func() {
+						ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+						defer cancel()
+						if got, err := tr.read(ctx, f.node(at), l.c); err == nil && got < l.least {
+							t.Errorf("%s, %s: read %d, want %d at least", tr.key, name, got, l.least)
+						}
+					})
+				}
+			}
+		}
+		time.Sleep(100 * time.Millisecond) // the calls lie in its sockets
+		f.node(at).signal(syscall.SIGCONT)
+		wg.Wait()
+	}
+}

@@ -29,6 +29,7 @@ type round struct {
 // applied and visible here. It costs a round trip to a majority, shared by
 // concurrent calls. Errors: ErrNotLeader, ErrStopped, ErrFault, or ctx's.
 func (s *Shard) Confirm(ctx context.Context) error {
+	called := s.node.pulse.now()
 	r, err := s.confirm.join(s.verify)
 	if err == nil {
 		select {
@@ -40,6 +41,9 @@ func (s *Shard) Confirm(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("shard %d: confirm: %w", s.id, err)
+	}
+	for old := s.confirmed.Load(); old < called && !s.confirmed.CompareAndSwap(old, called); {
+		old = s.confirmed.Load()
 	}
 	return nil
 }

@@ -142,6 +142,7 @@ type Node struct {
 	greetings greetings
 	disk      *disk
 	beats     *beats
+	pulse     *pulse
 
 	logBytes atomic.Int64  // size of all logs
 	wake     chan struct{} // of capacity 1: the truncation has something to do
@@ -182,9 +183,11 @@ func OpenNode(cfg NodeConfig) (*Node, error) {
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), shards: make(map[uint32]*Shard),
 	}
 	n.beats = newBeats(n)
+	n.pulse = newPulse(cfg.PeerHeartbeat / 2)
 	n.forceAt.Store(cfg.Limits.LogBytes)
 	n.wg.Go(n.truncateLoop)
 	n.wg.Go(n.watchDisk)
+	n.wg.Go(func() { n.pulse.run(n.stop) })
 	return n, nil
 }
 

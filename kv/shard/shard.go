@@ -40,6 +40,8 @@ type Shard struct {
 	confirm  confirmer
 	fault    *fault
 
+	confirmed atomic.Int64 // when the newest round began that confirmed it, as pulse.now
+
 	lines *lines
 	pins  pins
 

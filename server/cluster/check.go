@@ -12,6 +12,7 @@ import (
 
 	"github.com/lianadb/liana/graph"
 	"github.com/lianadb/liana/kv/catalog"
+	"github.com/lianadb/liana/kv/shard"
 	"github.com/lianadb/liana/server/peer"
 )
 
@@ -34,14 +35,17 @@ func (m *Member) Check(ctx context.Context, progress func(graph.CheckProgress)) 
 		if n.State != catalog.Removed && reports[n.ID] == nil {
 			return c.report, fmt.Errorf("node %s does not answer: %w", n.ID, graph.ErrUnreachable)
 		}
-		for _, r := range reports[n.ID].GetReplicas() {
-			if r.GetShard() == catalogShard {
-				continue
-			}
-			c.nodes[r.GetShard()] = append(c.nodes[r.GetShard()], n.ID)
-			if r.GetLeader() {
-				c.leads[r.GetShard()] = n.ID
-			}
+	}
+	// What is left over of a replica that was moved away is none of the shard's.
+	seen := observe(reports)
+	for _, s := range mp.Shards {
+		view, ok := seen[s.ID]
+		if !ok {
+			return c.report, fmt.Errorf("shard %d has no leader: %w", s.ID, shard.ErrNotLeader)
+		}
+		c.leads[s.ID] = view.leader
+		for _, m := range view.members {
+			c.nodes[s.ID] = append(c.nodes[s.ID], m.node)
 		}
 	}
 	for _, step := range []func(context.Context) error{
