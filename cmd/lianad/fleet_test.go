@@ -165,7 +165,22 @@ func (f *fleet) settled() {
 			return
 		}
 	}
+	f.dump()
 	f.t.Fatalf("not at rest: %v", last)
+}
+
+// dump ends all nodes so that their logs tell where each goroutine stood.
+func (f *fleet) dump() {
+	for _, p := range f.places {
+		p.mu.Lock()
+		d, up := p.d, p.up
+		p.up = false
+		p.mu.Unlock()
+		if up {
+			d.signal(syscall.SIGQUIT)
+			d.wait()
+		}
+	}
 }
 
 func atRest(a *pb.GetClusterResponse) bool {

@@ -165,16 +165,23 @@ func move(f *fleet, rng *rand.Rand) {
 	f.activate()
 }
 
-// activate takes back all drains.
+// activate takes back all drains, as long as it may be refused for a map that changed.
 func (f *fleet) activate() {
-	for _, n := range f.look().GetNodes() {
-		if n.GetState() == "active" {
-			continue
+	for range 20 {
+		drained := false
+		for _, n := range f.look().GetNodes() {
+			if n.GetState() == "active" {
+				continue
+			}
+			drained = true
+			f.ask(func(ctx context.Context, c pb.ClusterClient) error {
+				_, err := c.ActivateNode(ctx, &pb.ActivateNodeRequest{Node: n.GetId()})
+				return err
+			})
 		}
-		f.ask(func(ctx context.Context, c pb.ClusterClient) error {
-			_, err := c.ActivateNode(ctx, &pb.ActivateNodeRequest{Node: n.GetId()})
-			return err
-		})
+		if !drained {
+			return
+		}
 	}
 }
 
