@@ -449,6 +449,33 @@ func (c *halfConn) do(ctx context.Context, calls []call) []reply {
 	return out
 }
 
+func TestForgetASlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, l := newStage(t, simFaults{}), cachetest.Like(1)
+		must(t, w.tier.Forget(t.Context(), 1, 3))
+		w.m.Apply(cachetest.Add(l, 1, 1))
+		w.feed()
+		w.all(l)
+		before := w.redis.keys[headKey(1, 1)]
+		for k := range maps.Clone(w.redis.keys) { // something that storage never said
+			if k[len(k)-1] == 'c' {
+				w.redis.keys[k] = encodeEntry(&cache.Entry{At: cache.Position{Number: 1}, Row: &cache.Row{Fields: make([]cache.Field, 12)}})
+			}
+		}
+		must(t, w.tier.Forget(t.Context(), 1, 1))
+		if after := w.redis.keys[headKey(1, 1)]; after == before || after[8:] != before[8:] {
+			t.Errorf("p was %x, is %x", before, after)
+		}
+		w.all(l)
+		w.m.Apply(cachetest.Add(l, 2, 2))
+		w.feed()
+		w.all(l)
+		if w.bad != nil {
+			t.Error(w.bad)
+		}
+	})
+}
+
 // Nothing is cached past the largest number that scripts can hold.
 func TestPositionsPastWhatScriptsHold(t *testing.T) {
 	c, far := newModelRedis(), uint64(math.MaxUint64/4)

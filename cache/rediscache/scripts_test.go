@@ -55,8 +55,8 @@ func (s *scriptRun) entry(kind cache.Kind) cache.Entry {
 	switch kind {
 	case cache.KindRow:
 		e.Row = &cache.Row{}
-		for range s.r.IntN(8) {
-			e.Row.Fields = append(e.Row.Fields, []cache.Field{0, 1, 2, cache.Unknown, cache.Absent, -3, 1<<53 - 1, 1 << 53, 1 << 60}[s.r.IntN(9)])
+		for range s.r.IntN(12) {
+			e.Row.Fields = append(e.Row.Fields, []cache.Field{cache.Unknown, cache.Absent, -3, 1<<53 - 1, 1 << 53, 1 << 60, 1, 2, 0, 0, 0, 0}[s.r.IntN(12)])
 		}
 	case cache.KindWindow:
 		w := &cache.Window{Props: s.r.IntN(9) == 0}

@@ -380,3 +380,29 @@ func (t *Tier) jitter() time.Duration {
 	half := uint64(t.cfg.TTL / 2)
 	return t.cfg.TTL*3/4 + time.Duration(t.cfg.Rand()%max(half, 1))
 }
+
+// Forget has all that is cached of a slot read anew: it gives the slot a new gen, as
+// REGEN does, at the position where it stands. A slot without p has nothing to forget.
+func (t *Tier) Forget(ctx context.Context, timeline uint64, slot cache.Slot) error {
+	key := headKey(timeline, slot)
+	for {
+		r := t.do(ctx, []call{{keys: []string{key}}})[0]
+		if r.err != nil || r.values[0] == nil {
+			return r.err
+		}
+		p, err := decodeHead(r.values[0])
+		if err != nil {
+			return err
+		}
+		next := head{gen(t.cfg.Rand()), p.h}.encode()
+		if r = t.do(ctx, []call{{scriptRegen, []string{key}, []string{p.encode(), next}}})[0]; r.err != nil {
+			return r.err
+		}
+		if string(r.values[0]) == next {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err // a feeder moves it all the time
+		}
+	}
+}
