@@ -54,6 +54,8 @@ type Config struct {
 	// Shards is the number of shards that the cluster was founded with, 1 to MaxShards.
 	// Splits add to them. Default 4.
 	Shards int
+	// Owners, where there are any, say who owns slots: claims to all of them.
+	Owners []Claim
 	// Replicas are the shards that Open starts on this node; nil: all of them. Others
 	// are added by StartReplica.
 	Replicas []uint32
@@ -143,6 +145,9 @@ func Open(cfg Config) (*Graph, error) {
 	}
 	g := &Graph{cfg: cfg, cache: newPageCache(cfg.CacheBytes), tending: make(chan struct{}, 1)}
 	founding := foundingOwners(cfg.Shards)
+	if len(cfg.Owners) > 0 {
+		founding = cfg.Owners
+	}
 	g.owners.Store(&founding)
 	if err := g.openReplicas(); err != nil {
 		g.closeMachines()

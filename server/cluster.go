@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"google.golang.org/grpc"
 
@@ -16,6 +17,9 @@ type Cluster interface {
 	Drain(ctx context.Context, node string) error
 	Activate(ctx context.Context, node string) error
 	Remove(ctx context.Context, node string) error
+	// SplitShard calls progress from one goroutine until the shard is two. at is the first
+	// slot of the new one; 0: where the data has its middle.
+	SplitShard(ctx context.Context, shard uint32, at uint16, progress func(*pb.SplitShardResponse) error) error
 	// Rebalance calls progress from one goroutine until the cluster is even.
 	Rebalance(ctx context.Context, dryRun bool, progress func(*pb.RebalanceResponse) error) error
 	SetReplication(ctx context.Context, replicas int) error
@@ -78,6 +82,19 @@ func (s *clusterService) ActivateNode(ctx context.Context, req *pb.ActivateNodeR
 
 func (s *clusterService) RemoveNode(ctx context.Context, req *pb.RemoveNodeRequest) (*pb.RemoveNodeResponse, error) {
 	return &pb.RemoveNodeResponse{}, s.named(ctx, req.GetNode(), Cluster.Remove)
+}
+
+func (s *clusterService) SplitShard(req *pb.SplitShardRequest, stream grpc.ServerStreamingServer[pb.SplitShardResponse]) error {
+	c, err := s.cluster()
+	if err != nil {
+		return err
+	}
+	if at := req.GetAt(); at >= graph.NumSlots {
+		return &graph.InvalidError{
+			Field: "at", Limit: fmt.Sprintf("1 to %d, or 0 for the middle", graph.NumSlots-1), Msg: fmt.Sprint(at),
+		}
+	}
+	return c.SplitShard(stream.Context(), req.GetShard(), uint16(req.GetAt()), stream.Send)
 }
 
 func (s *clusterService) Rebalance(req *pb.RebalanceRequest, stream grpc.ServerStreamingServer[pb.RebalanceResponse]) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 func (c *cli) clusterCommand() *cobra.Command {
 	return group("cluster", "Show and change the nodes of the cluster",
 		c.clusterStatusCommand(), c.clusterAddCommand(), c.clusterDrainCommand(), c.clusterActivateCommand(),
-		c.clusterRemoveCommand(), c.clusterRebalanceCommand(), c.clusterReplicationCommand())
+		c.clusterRemoveCommand(), c.clusterRebalanceCommand(), c.clusterSplitCommand(), c.clusterReplicationCommand())
 }
 
 func (c *cli) cluster() (lianav1.ClusterClient, error) {
@@ -363,6 +364,52 @@ cluster makes them by itself; breaking off the wait ends none of them.`,
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only tell what would be moved")
+	return cmd
+}
+
+func (c *cli) clusterSplitCommand() *cobra.Command {
+	var at uint32
+	cmd := &cobra.Command{
+		Use:   "split SHARD",
+		Short: "Split a shard in two",
+		Long: `Split a shard in two: the slots from one on go to a new shard, whose replicas lie
+where those of the old one do. No data is copied, and calls go on. Breaking off the
+wait does not end the split; made again, the command waits for it.`,
+		Example: `  liana cluster split 2
+  liana cluster split 2 --at 2560`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := strconv.ParseUint(args[0], 10, 32)
+			if err != nil {
+				return usagef("shard %q: want a number as liana cluster status shows it", args[0])
+			}
+			client, err := c.cluster()
+			if err != nil {
+				return err
+			}
+			stream, err := client.SplitShard(cmd.Context(), &lianav1.SplitShardRequest{Shard: uint32(id), At: at})
+			if err != nil {
+				return err
+			}
+			bar := c.newProgress("looks at the split")
+			defer bar.clear()
+			for looks := uint64(1); ; looks++ {
+				answer, err := stream.Recv()
+				if errors.Is(err, io.EOF) {
+					return errors.New("the server ended the call before it was done")
+				}
+				if err != nil {
+					return err
+				}
+				if answer.GetDone() {
+					bar.clear()
+					return c.out.message(answer, func(w io.Writer) { fmt.Fprintln(w, answer.GetPhase()) })
+				}
+				bar.update(looks, -1)
+			}
+		},
+	}
+	cmd.Flags().Uint32Var(&at, "at", 0, "first slot of the new shard, 1 to 4095 (0: where the data has its middle)")
 	return cmd
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/lianadb/liana/kv/pebblekv"
 	"github.com/lianadb/liana/kv/shard"
 	"github.com/lianadb/liana/server"
+	"github.com/lianadb/liana/server/cluster"
 )
 
 // node is an open data directory with everything that stands on it.
@@ -145,6 +146,7 @@ func (n *node) openGraph(schema *graph.Schema) (err error) {
 	n.graph, err = graph.Open(graph.Config{
 		Node: n.shards, Store: n.state, Shards: id.Shards, Begin: begin,
 		Timeline: id.Timeline, PageKey: id.TokenKey,
+		Owners:   cluster.Claims(n.cluster.board.Map()),
 		Replicas: n.cluster.replicas(n.shards.Replicas(), id.Shards), Remote: n.cluster.member,
 		CacheBytes: s.PageCacheBytes, Lists: s.Lists.options(), Retain: s.ChangeLogEntries,
 		MaxBacklogBytes: s.MaxBacklogBytes, MaxBacklogAge: s.MaxBacklogAge, FreshWait: s.FreshWait,

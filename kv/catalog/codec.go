@@ -10,6 +10,9 @@ import (
 // maxVersion bounds the versions in a document, so that none can run over.
 const maxVersion = 1<<62 - 1
 
+// maxGen bounds generations: each split halves a range of slots at best by one.
+const maxGen = NumSlots
+
 // encoder writes a document. Node ids are written in full where they come first and
 // by their number after that: a map of many shards names each node often.
 type encoder struct {
@@ -95,15 +98,37 @@ func (e *encoder) shard(s *Shard) {
 	e.uvarint(uint64(s.First))
 	e.uvarint(uint64(s.Last))
 	e.replicas(s.Replicas)
-	if s.Moving == nil {
-		e.byte(0)
-		return
+	var has byte
+	if s.Moving != nil {
+		has |= shardMoves
 	}
-	e.byte(1)
-	e.optional(s.Moving.From)
-	e.optional(s.Moving.To)
-	e.number(s.Moving.To, s.Moving.ID)
+	if s.Splitting != nil {
+		has |= shardSplits
+	}
+	if s.Gen > 0 {
+		has |= shardGen
+	}
+	e.byte(has)
+	if s.Moving != nil {
+		e.optional(s.Moving.From)
+		e.optional(s.Moving.To)
+		e.number(s.Moving.To, s.Moving.ID)
+	}
+	if s.Splitting != nil {
+		e.uvarint(uint64(s.Splitting.At))
+		e.uvarint(uint64(s.Splitting.New))
+	}
+	if s.Gen > 0 {
+		e.uvarint(uint64(s.Gen))
+	}
 }
+
+// What a shard has beside its copies. Only nodes of SplitLevel read the last two.
+const (
+	shardMoves  = 1
+	shardSplits = 2
+	shardGen    = 4
+)
 
 // decoder reads what an encoder wrote. After the first field that does not fit it is
 // bad and yields zeros. Nothing that it yields shares memory with its bytes.
@@ -253,10 +278,19 @@ func (d *decoder) shard() Shard {
 	s := Shard{ID: d.shardID(), Changed: d.uvarint(maxVersion)}
 	s.First, s.Last = uint16(d.uvarint(NumSlots-1)), uint16(d.uvarint(NumSlots-1))
 	s.Replicas = d.replicas()
-	if d.byte(1) == 1 {
+	has := d.byte(shardMoves | shardSplits | shardGen)
+	if has&shardMoves != 0 {
 		v := Move{From: d.optional(), To: d.optional()}
 		v.ID = d.number(v.To)
 		s.Moving = &v
+	}
+	if has&shardSplits != 0 {
+		s.Splitting = &Split{At: uint16(d.uvarint(NumSlots - 1)), New: uint32(d.uvarint(NumSlots - 1))}
+	}
+	if has&shardGen != 0 {
+		if s.Gen = uint32(d.uvarint(maxGen)); s.Gen == 0 {
+			d.bad = true // it has one encoding
+		}
 	}
 	return s
 }

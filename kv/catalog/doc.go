@@ -27,9 +27,11 @@
 //	         | [1] state: 1 active, 2 draining, 3 removed
 //	         | bytes peer address | bytes gRPC address | bytes zone
 //	shard    uvarint shard | uvarint changed | uvarint first slot | uvarint last slot
-//	         | uvarint n | n × replica | [1] 0, or 1 and a move
+//	         | uvarint n | n × replica | [1] sum of: 1 a move, 2 a split, 4 a generation; these
 //	replica  id | number
 //	move     optional from | optional to | number
+//	split    uvarint first slot of the new shard | uvarint new shard
+//	generation uvarint, not 0
 //	number   [1] 0, or 1 and [8] the number in the replica's id
 //	optional [1] 0, or 1 and an id
 //	id       a node id: uvarint k, the k-th id of this document, or 0 and then bytes, an

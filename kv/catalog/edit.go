@@ -54,6 +54,7 @@ const (
 	kindSetReplication
 	kindSplitShard
 	kindRaiseLevel
+	kindBeginSplit
 )
 
 // Found founds the cluster: it is the first edit of a catalog, and the only one that
@@ -119,6 +120,14 @@ type SetSchema struct{ Text []byte }
 // storage nodes is no error: what is missing is made when nodes join.
 type SetReplication struct{ Copies int }
 
+// BeginSplit notes that the slots of a shard from At on are to become shard New. It is
+// refused while the shard moves, and no move begins before SplitShard.
+type BeginSplit struct {
+	Shard uint32
+	At    uint16
+	New   uint32
+}
+
 // SplitShard gives the slots from At on to a new shard New, whose copies lie where
 // those of Shard do. It is refused while the shard moves.
 type SplitShard struct {
@@ -143,6 +152,7 @@ func (SetSchema) kind() editKind      { return kindSetSchema }
 func (SetReplication) kind() editKind { return kindSetReplication }
 func (SplitShard) kind() editKind     { return kindSplitShard }
 func (RaiseLevel) kind() editKind     { return kindRaiseLevel }
+func (BeginSplit) kind() editKind     { return kindBeginSplit }
 
 func (c Found) encode(e *encoder) { e.bytes(c.Map.Encode()) }
 
@@ -182,6 +192,8 @@ func (c SplitShard) encode(e *encoder) {
 	e.uvarint(uint64(c.At))
 	e.uvarint(uint64(c.New))
 }
+
+func (c BeginSplit) encode(e *encoder) { SplitShard(c).encode(e) }
 
 func (c RaiseLevel) encode(e *encoder) { e.uvarint(uint64(c.Level)) }
 
@@ -260,6 +272,8 @@ func (d *decoder) edit(kind editKind) (Edit, error) {
 		return SetReplication{Copies: int(d.uvarint(MaxReplication))}, nil
 	case kindSplitShard:
 		return SplitShard{Shard: d.shardID(), At: uint16(d.uvarint(NumSlots - 1)), New: d.shardID()}, nil
+	case kindBeginSplit:
+		return BeginSplit{Shard: d.shardID(), At: uint16(d.uvarint(NumSlots - 1)), New: d.shardID()}, nil
 	case kindRaiseLevel:
 		return RaiseLevel{Level: uint32(d.uvarint(MaxLevel))}, nil
 	}

@@ -178,7 +178,7 @@ func TestShardsSplitAndSettingsChange(t *testing.T) {
 		{edit: Found{Map: firstOf(sample())}, want: "="},
 	})
 	child := w.m.ShardOf(1500)
-	mustEqual(t, *child, Shard{ID: 100, First: 1500, Last: 2047, Replicas: []Replica{{Node: "a"}, {Node: "b"}, {Node: "c"}}, Changed: 901})
+	mustEqual(t, *child, Shard{ID: 100, First: 1500, Last: 2047, Replicas: []Replica{{Node: "a"}, {Node: "b"}, {Node: "c"}}, Gen: 1, Changed: 901})
 	if w.m.ShardOf(1499).ID != 9 || w.m.Replication != 5 || string(w.m.Schema) != "more" || w.m.SettingsVersion != 903 {
 		t.Errorf("%+v", w.m)
 	}

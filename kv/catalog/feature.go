@@ -12,11 +12,12 @@ const (
 	// FirstLevel: everything up to the catalog's format 2, with SetSchema, RaiseLevel and
 	// nodes that are Leaving.
 	FirstLevel = 1
-	// SplitLevel: SplitShard, and the entries with which shards split.
+	// SplitLevel: BeginSplit, SplitShard, the parts of maps that come of them, and the
+	// entries with which shards split.
 	SplitLevel = 2
 
 	// ThisLevel is the level of this program.
-	ThisLevel = FirstLevel
+	ThisLevel = SplitLevel
 
 	// MaxLevel bounds levels. It is part of the format.
 	MaxLevel = 1<<31 - 1
@@ -25,7 +26,7 @@ const (
 // LevelOf returns the level that a cluster must have reached before an edit is proposed.
 func LevelOf(e Edit) uint32 {
 	switch e.(type) {
-	case SplitShard:
+	case BeginSplit, SplitShard:
 		return SplitLevel
 	}
 	return FirstLevel

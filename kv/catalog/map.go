@@ -119,7 +119,12 @@ type Shard struct {
 	// the group and is the first choice for its leader.
 	Replicas []Replica
 	Moving   *Move
-	Changed  uint64 // version of the map that changed the shard last
+	// Splitting: the slots from At on are to become shard New. They are still this one's.
+	Splitting *Split
+	// Gen counts the splits that led to these slots. Of two maps that disagree about the
+	// owner of a slot the one with the higher generation is the newer.
+	Gen     uint32
+	Changed uint64 // version of the map that changed the shard last
 }
 
 // Replica is one copy of a shard.
@@ -134,6 +139,25 @@ type Replica struct {
 type Move struct {
 	From, To string // node ids
 	ID       string // replica id of the copy on To; "" until made
+}
+
+// Split is what a shard is to be split into.
+type Split struct {
+	At  uint16
+	New uint32
+}
+
+// NextShard returns the least number that no shard has, or is to have.
+func (m *Map) NextShard() uint32 {
+	next := uint32(0)
+	for i := range m.Shards {
+		s := &m.Shards[i]
+		next = max(next, s.ID+1)
+		if s.Splitting != nil {
+			next = max(next, s.Splitting.New+1)
+		}
+	}
+	return next
 }
 
 // FirstMap returns m as the map of a cluster that is being founded: of version 1, with

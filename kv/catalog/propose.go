@@ -110,6 +110,7 @@ func (c BeginMove) seen(w *working) uint64   { return shardChanged(w, c.Shard) }
 func (c FinishMove) seen(w *working) uint64  { return shardChanged(w, c.Shard) }
 func (c CancelMove) seen(w *working) uint64  { return shardChanged(w, c.Shard) }
 func (c SplitShard) seen(w *working) uint64  { return shardChanged(w, c.Shard) }
+func (c BeginSplit) seen(w *working) uint64  { return shardChanged(w, c.Shard) }
 
 func shardChanged(w *working, id uint32) uint64 {
 	if s := w.shard(id); s != nil {
@@ -192,6 +193,9 @@ func (c BeginMove) propose(w *working) (change, error) {
 		}
 		return change{shards: []Shard{s}}, nil // under way already
 	}
+	if s.Splitting != nil {
+		return change{}, fmt.Errorf("%w: shard %d is being split into %d: it moves when that is done", ErrRefused, s.ID, s.Splitting.New)
+	}
 	s.Moving = &Move{From: c.From, To: c.To}
 	if n := w.m.Node(c.To); n != nil && n.State != Active {
 		return change{}, fmt.Errorf("%w: shard %d cannot move to node %s, which is %v", ErrRefused, c.Shard, c.To, n.State)
@@ -256,29 +260,74 @@ func (c RaiseLevel) propose(w *working) (change, error) {
 	return change{level: max(c.Level, w.m.Level)}, nil
 }
 
+func (c BeginSplit) propose(w *working) (change, error) {
+	s, err := w.copyOf(c.Shard)
+	if err != nil {
+		return change{}, err
+	}
+	want := Split{At: c.At, New: c.New}
+	if s.Splitting != nil {
+		if *s.Splitting == want {
+			return change{shards: []Shard{s}}, nil // under way already
+		}
+		return change{}, fmt.Errorf("%w: shard %d is being split at %d into %d already", ErrRefused, c.Shard, s.Splitting.At, s.Splitting.New)
+	}
+	if w.splitInto(c.Shard, want) {
+		return change{}, nil // done already
+	}
+	if err := w.splittable(&s, want); err != nil {
+		return change{}, err
+	}
+	s.Splitting = &want
+	return w.to(s)
+}
+
+// splitInto reports whether a shard was split so.
+func (w *working) splitInto(id uint32, v Split) bool {
+	s, child := w.shard(id), w.shard(v.New)
+	return child != nil && child.First == v.At && int(s.Last) == int(v.At)-1
+}
+
+// splittable says why a shard cannot be split so.
+func (w *working) splittable(s *Shard, v Split) error {
+	switch {
+	case s.Moving != nil:
+		return moves(s)
+	case s.ID == CatalogShard || v.New == CatalogShard:
+		return fmt.Errorf("%w: the catalog's own group has no slots", ErrRefused)
+	case w.shard(v.New) != nil || v.New >= NumSlots:
+		return fmt.Errorf("%w: there is a shard %d already, or it is past %d", ErrRefused, v.New, NumSlots-1)
+	case v.At <= s.First || v.At > s.Last:
+		return fmt.Errorf("%w: shard %d has slots %d to %d and cannot be split at %d: both parts need one",
+			ErrRefused, s.ID, s.First, s.Last, v.At)
+	}
+	for i := range w.m.Shards {
+		if o := w.m.Shards[i].Splitting; o != nil && o.New == v.New && w.m.Shards[i].ID != s.ID {
+			return fmt.Errorf("%w: shard %d is to become %d", ErrRefused, w.m.Shards[i].ID, v.New)
+		}
+	}
+	return nil
+}
+
 func (c SplitShard) propose(w *working) (change, error) {
 	s, err := w.copyOf(c.Shard)
 	if err != nil {
 		return change{}, err
 	}
-	if child := w.shard(c.New); child != nil && child.First == c.At && int(s.Last) == int(c.At)-1 {
+	v := Split{At: c.At, New: c.New}
+	if w.splitInto(c.Shard, v) {
 		return change{}, nil // split already
 	}
-	switch {
-	case s.Moving != nil:
-		return change{}, moves(&s)
-	case c.Shard == CatalogShard || c.New == CatalogShard:
-		return change{}, fmt.Errorf("%w: the catalog's own group has no slots", ErrRefused)
-	case w.shard(c.New) != nil:
-		return change{}, fmt.Errorf("%w: there is a shard %d already", ErrRefused, c.New)
-	case c.At <= s.First || c.At > s.Last:
-		return change{}, fmt.Errorf("%w: shard %d has slots %d to %d and cannot be split at %d: both parts need one",
-			ErrRefused, c.Shard, s.First, s.Last, c.At)
+	if s.Splitting != nil && *s.Splitting != v {
+		return change{}, fmt.Errorf("%w: shard %d is being split at %d into %d", ErrRefused, c.Shard, s.Splitting.At, s.Splitting.New)
 	}
-	child := Shard{ID: c.New, First: c.At, Last: s.Last}
+	if err := w.splittable(&s, v); err != nil {
+		return change{}, err
+	}
+	child := Shard{ID: c.New, First: c.At, Last: s.Last, Gen: s.Gen + 1}
 	for _, r := range s.Replicas {
 		child.Replicas = append(child.Replicas, Replica{Node: r.Node})
 	}
-	s.Last = c.At - 1
+	s.Last, s.Gen, s.Splitting = c.At-1, s.Gen+1, nil
 	return change{shards: []Shard{s, child}}, nil
 }

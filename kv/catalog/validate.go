@@ -106,6 +106,9 @@ func (m *Map) validateShards() error {
 		case int(s.First) != next:
 			return fmt.Errorf("shard %d begins at slot %d, and the one before it ends at %d", s.ID, s.First, next-1)
 		}
+		if v := s.Splitting; v != nil && (v.At <= s.First || v.At > s.Last || v.New >= NumSlots || s.Moving != nil) {
+			return fmt.Errorf("shard %d is to be split at %d into %d", s.ID, v.At, v.New)
+		}
 		if err := m.validateCopies(s); err != nil {
 			return err
 		}

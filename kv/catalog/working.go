@@ -107,7 +107,8 @@ func (w *working) has(c change) bool {
 // sameShard compares all but Changed.
 func sameShard(a, b *Shard) bool {
 	return a.ID == b.ID && a.First == b.First && a.Last == b.Last && slices.Equal(a.Replicas, b.Replicas) &&
-		(a.Moving == nil) == (b.Moving == nil) && (a.Moving == nil || *a.Moving == *b.Moving)
+		(a.Moving == nil) == (b.Moving == nil) && (a.Moving == nil || *a.Moving == *b.Moving) &&
+		(a.Splitting == nil) == (b.Splitting == nil) && (a.Splitting == nil || *a.Splitting == *b.Splitting) && a.Gen == b.Gen
 }
 
 // make puts the new values in, as a new version.

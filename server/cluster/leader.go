@@ -108,6 +108,9 @@ func (l *leader) round(ctx context.Context) {
 		if !ok {
 			continue
 		}
+		if s.Splitting != nil {
+			l.splitOn(ctx, &s, seen)
+		}
 		l.step(ctx, mp, &s, view, next(view, wanted(&s), alive))
 	}
 	l.clean(ctx, mp, reports, seen)

@@ -68,11 +68,16 @@ func (m *Member) Map() *catalog.Map { return m.cfg.Board.Map() }
 
 // ReplicasOf returns the nodes that should have a replica of a shard.
 func (m *Member) ReplicasOf(id uint32) []string {
-	s := m.Map().Shard(id)
-	if s == nil {
-		return nil
+	mp := m.Map()
+	if s := mp.Shard(id); s != nil {
+		return wanted(s)
 	}
-	return wanted(s)
+	for i := range mp.Shards { // one that is being split off lies where its parent does
+		if v := mp.Shards[i].Splitting; v != nil && v.New == id {
+			return wanted(&mp.Shards[i])
+		}
+	}
+	return nil
 }
 
 // wanted returns the nodes where copies of a shard are to be.
@@ -141,6 +146,7 @@ func (m *Member) Start(shards Shards) {
 	m.stop = cancel
 	m.done.Go(func() { m.follow(ctx) })
 	m.done.Go(func() { m.save(ctx) })
+	m.done.Go(func() { m.teach(ctx) })
 	m.done.Go(func() { m.register(ctx) })
 	m.done.Go(func() { m.watchOwn(ctx) })
 	m.done.Go(func() { m.followSchema(ctx) })

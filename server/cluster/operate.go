@@ -68,6 +68,9 @@ func describeShard(s catalog.Shard, seen seenShard, reports map[string]*peerv1.G
 	if s.Moving != nil {
 		out.MovingFrom, out.MovingTo = s.Moving.From, s.Moving.To
 	}
+	if s.Splitting != nil {
+		out.SplittingInto, out.SplittingAt = s.Splitting.New, uint32(s.Splitting.At)
+	}
 	for _, m := range seen.members {
 		out.Replicas = append(out.Replicas, &pb.ClusterReplica{
 			Node: m.node, Replica: m.replica, Voter: m.voter, Lag: m.lag, Fault: faultOf(reports[m.node], s.ID),

@@ -17,6 +17,9 @@ type Shards interface {
 	Group(id uint32) (*shard.Shard, error)
 	Adopt(*graph.Schema)
 	Schema() *graph.Schema
+	Learn(claims []graph.Claim) error
+	Split(ctx context.Context, id, child uint32, at graph.Slot) error
+	SplitPoint(id uint32) (graph.Slot, error)
 	peer.Auditor
 }
 

@@ -75,6 +75,14 @@ func (s *service) ChangeMembers(ctx context.Context, req *peerv1.ChangeMembersRe
 	return &peerv1.ChangeMembersResponse{}, nil
 }
 
+func (s *service) SplitShard(ctx context.Context, req *peerv1.SplitShardRequest) (*peerv1.SplitShardResponse, error) {
+	at, err := s.m.replicas.split(ctx, req)
+	if err != nil {
+		return nil, peer.StatusOf(err)
+	}
+	return &peerv1.SplitShardResponse{At: uint32(at)}, nil
+}
+
 func (s *service) GetReplicas(context.Context, *peerv1.GetReplicasRequest) (*peerv1.GetReplicasResponse, error) {
 	return s.m.report(), nil
 }

@@ -206,6 +206,11 @@ func (c *Client) ChangeMembers(ctx context.Context, req *peerv1.ChangeMembersReq
 	return call(ctx, c, true, c.cluster.ChangeMembers, req)
 }
 
+// SplitShard has the node split a shard that it leads.
+func (c *Client) SplitShard(ctx context.Context, req *peerv1.SplitShardRequest) (*peerv1.SplitShardResponse, error) {
+	return call(ctx, c, true, c.cluster.SplitShard, req)
+}
+
 // GetReplicas tells what the node's replicas are doing.
 func (c *Client) GetReplicas(ctx context.Context) (*peerv1.GetReplicasResponse, error) {
 	return call(ctx, c, false, c.cluster.GetReplicas, &peerv1.GetReplicasRequest{})

@@ -284,8 +284,11 @@ type ClusterShard struct {
 	Leader   string            `protobuf:"bytes,5,opt,name=leader,proto3" json:"leader,omitempty"`
 	Replicas []*ClusterReplica `protobuf:"bytes,6,rep,name=replicas,proto3" json:"replicas,omitempty"`
 	// Node ids of a move that is under way; from is empty where a replica is added.
-	MovingFrom    string `protobuf:"bytes,7,opt,name=moving_from,json=movingFrom,proto3" json:"moving_from,omitempty"`
-	MovingTo      string `protobuf:"bytes,8,opt,name=moving_to,json=movingTo,proto3" json:"moving_to,omitempty"`
+	MovingFrom string `protobuf:"bytes,7,opt,name=moving_from,json=movingFrom,proto3" json:"moving_from,omitempty"`
+	MovingTo   string `protobuf:"bytes,8,opt,name=moving_to,json=movingTo,proto3" json:"moving_to,omitempty"`
+	// Of a split that is under way: the new shard and its first slot; 0: there is none.
+	SplittingInto uint32 `protobuf:"varint,9,opt,name=splitting_into,json=splittingInto,proto3" json:"splitting_into,omitempty"`
+	SplittingAt   uint32 `protobuf:"varint,10,opt,name=splitting_at,json=splittingAt,proto3" json:"splitting_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -374,6 +377,20 @@ func (x *ClusterShard) GetMovingTo() string {
 		return x.MovingTo
 	}
 	return ""
+}
+
+func (x *ClusterShard) GetSplittingInto() uint32 {
+	if x != nil {
+		return x.SplittingInto
+	}
+	return 0
+}
+
+func (x *ClusterShard) GetSplittingAt() uint32 {
+	if x != nil {
+		return x.SplittingAt
+	}
+	return 0
 }
 
 type ClusterReplica struct {
@@ -809,6 +826,129 @@ func (x *RebalanceResponse) GetDone() bool {
 	return false
 }
 
+type SplitShardRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// The first slot of the new shard; 0: where the data has its middle.
+	At            uint32 `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SplitShardRequest) Reset() {
+	*x = SplitShardRequest{}
+	mi := &file_liana_v1_cluster_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SplitShardRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SplitShardRequest) ProtoMessage() {}
+
+func (x *SplitShardRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_liana_v1_cluster_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SplitShardRequest.ProtoReflect.Descriptor instead.
+func (*SplitShardRequest) Descriptor() ([]byte, []int) {
+	return file_liana_v1_cluster_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SplitShardRequest) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *SplitShardRequest) GetAt() uint32 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type SplitShardResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The new shard, and its first slot.
+	NewShard uint32 `protobuf:"varint,1,opt,name=new_shard,json=newShard,proto3" json:"new_shard,omitempty"`
+	At       uint32 `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	// What is under way, in words.
+	Phase         string `protobuf:"bytes,3,opt,name=phase,proto3" json:"phase,omitempty"`
+	Done          bool   `protobuf:"varint,4,opt,name=done,proto3" json:"done,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SplitShardResponse) Reset() {
+	*x = SplitShardResponse{}
+	mi := &file_liana_v1_cluster_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SplitShardResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SplitShardResponse) ProtoMessage() {}
+
+func (x *SplitShardResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_liana_v1_cluster_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SplitShardResponse.ProtoReflect.Descriptor instead.
+func (*SplitShardResponse) Descriptor() ([]byte, []int) {
+	return file_liana_v1_cluster_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SplitShardResponse) GetNewShard() uint32 {
+	if x != nil {
+		return x.NewShard
+	}
+	return 0
+}
+
+func (x *SplitShardResponse) GetAt() uint32 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *SplitShardResponse) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *SplitShardResponse) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
 type SetReplicationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1, 3, 5 or 7.
@@ -819,7 +959,7 @@ type SetReplicationRequest struct {
 
 func (x *SetReplicationRequest) Reset() {
 	*x = SetReplicationRequest{}
-	mi := &file_liana_v1_cluster_proto_msgTypes[13]
+	mi := &file_liana_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -831,7 +971,7 @@ func (x *SetReplicationRequest) String() string {
 func (*SetReplicationRequest) ProtoMessage() {}
 
 func (x *SetReplicationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_liana_v1_cluster_proto_msgTypes[13]
+	mi := &file_liana_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -844,7 +984,7 @@ func (x *SetReplicationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReplicationRequest.ProtoReflect.Descriptor instead.
 func (*SetReplicationRequest) Descriptor() ([]byte, []int) {
-	return file_liana_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_liana_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SetReplicationRequest) GetReplicas() uint32 {
@@ -862,7 +1002,7 @@ type SetReplicationResponse struct {
 
 func (x *SetReplicationResponse) Reset() {
 	*x = SetReplicationResponse{}
-	mi := &file_liana_v1_cluster_proto_msgTypes[14]
+	mi := &file_liana_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +1014,7 @@ func (x *SetReplicationResponse) String() string {
 func (*SetReplicationResponse) ProtoMessage() {}
 
 func (x *SetReplicationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_liana_v1_cluster_proto_msgTypes[14]
+	mi := &file_liana_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +1027,7 @@ func (x *SetReplicationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReplicationResponse.ProtoReflect.Descriptor instead.
 func (*SetReplicationResponse) Descriptor() ([]byte, []int) {
-	return file_liana_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_liana_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 var File_liana_v1_cluster_proto protoreflect.FileDescriptor
@@ -917,7 +1057,7 @@ const file_liana_v1_cluster_proto_rawDesc = "" +
 	"\breplicas\x18\b \x01(\rR\breplicas\x12\x18\n" +
 	"\aleaders\x18\t \x01(\rR\aleaders\x12\x14\n" +
 	"\x05level\x18\n" +
-	" \x01(\rR\x05level\"\x80\x02\n" +
+	" \x01(\rR\x05level\"\xca\x02\n" +
 	"\fClusterShard\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1d\n" +
 	"\n" +
@@ -928,7 +1068,10 @@ const file_liana_v1_cluster_proto_rawDesc = "" +
 	"\breplicas\x18\x06 \x03(\v2\x18.liana.v1.ClusterReplicaR\breplicas\x12\x1f\n" +
 	"\vmoving_from\x18\a \x01(\tR\n" +
 	"movingFrom\x12\x1b\n" +
-	"\tmoving_to\x18\b \x01(\tR\bmovingTo\"|\n" +
+	"\tmoving_to\x18\b \x01(\tR\bmovingTo\x12%\n" +
+	"\x0esplitting_into\x18\t \x01(\rR\rsplittingInto\x12!\n" +
+	"\fsplitting_at\x18\n" +
+	" \x01(\rR\vsplittingAt\"|\n" +
 	"\x0eClusterReplica\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\tR\areplica\x12\x14\n" +
@@ -952,10 +1095,18 @@ const file_liana_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"moves_left\x18\x02 \x01(\rR\tmovesLeft\x12\x14\n" +
 	"\x05moves\x18\x03 \x03(\tR\x05moves\x12\x12\n" +
+	"\x04done\x18\x04 \x01(\bR\x04done\"9\n" +
+	"\x11SplitShardRequest\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\rR\x02at\"k\n" +
+	"\x12SplitShardResponse\x12\x1b\n" +
+	"\tnew_shard\x18\x01 \x01(\rR\bnewShard\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\rR\x02at\x12\x14\n" +
+	"\x05phase\x18\x03 \x01(\tR\x05phase\x12\x12\n" +
 	"\x04done\x18\x04 \x01(\bR\x04done\"3\n" +
 	"\x15SetReplicationRequest\x12\x1a\n" +
 	"\breplicas\x18\x01 \x01(\rR\breplicas\"\x18\n" +
-	"\x16SetReplicationResponse2\xcd\x03\n" +
+	"\x16SetReplicationResponse2\x98\x04\n" +
 	"\aCluster\x12G\n" +
 	"\n" +
 	"GetCluster\x12\x1b.liana.v1.GetClusterRequest\x1a\x1c.liana.v1.GetClusterResponse\x12D\n" +
@@ -963,7 +1114,9 @@ const file_liana_v1_cluster_proto_rawDesc = "" +
 	"\fActivateNode\x12\x1d.liana.v1.ActivateNodeRequest\x1a\x1e.liana.v1.ActivateNodeResponse\x12G\n" +
 	"\n" +
 	"RemoveNode\x12\x1b.liana.v1.RemoveNodeRequest\x1a\x1c.liana.v1.RemoveNodeResponse\x12F\n" +
-	"\tRebalance\x12\x1a.liana.v1.RebalanceRequest\x1a\x1b.liana.v1.RebalanceResponse0\x01\x12S\n" +
+	"\tRebalance\x12\x1a.liana.v1.RebalanceRequest\x1a\x1b.liana.v1.RebalanceResponse0\x01\x12I\n" +
+	"\n" +
+	"SplitShard\x12\x1b.liana.v1.SplitShardRequest\x1a\x1c.liana.v1.SplitShardResponse0\x01\x12S\n" +
 	"\x0eSetReplication\x12\x1f.liana.v1.SetReplicationRequest\x1a .liana.v1.SetReplicationResponseB1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
 
 var (
@@ -978,7 +1131,7 @@ func file_liana_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_liana_v1_cluster_proto_rawDescData
 }
 
-var file_liana_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_liana_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_liana_v1_cluster_proto_goTypes = []any{
 	(*GetClusterRequest)(nil),      // 0: liana.v1.GetClusterRequest
 	(*GetClusterResponse)(nil),     // 1: liana.v1.GetClusterResponse
@@ -993,8 +1146,10 @@ var file_liana_v1_cluster_proto_goTypes = []any{
 	(*RemoveNodeResponse)(nil),     // 10: liana.v1.RemoveNodeResponse
 	(*RebalanceRequest)(nil),       // 11: liana.v1.RebalanceRequest
 	(*RebalanceResponse)(nil),      // 12: liana.v1.RebalanceResponse
-	(*SetReplicationRequest)(nil),  // 13: liana.v1.SetReplicationRequest
-	(*SetReplicationResponse)(nil), // 14: liana.v1.SetReplicationResponse
+	(*SplitShardRequest)(nil),      // 13: liana.v1.SplitShardRequest
+	(*SplitShardResponse)(nil),     // 14: liana.v1.SplitShardResponse
+	(*SetReplicationRequest)(nil),  // 15: liana.v1.SetReplicationRequest
+	(*SetReplicationResponse)(nil), // 16: liana.v1.SetReplicationResponse
 }
 var file_liana_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: liana.v1.GetClusterResponse.nodes:type_name -> liana.v1.ClusterNode
@@ -1005,15 +1160,17 @@ var file_liana_v1_cluster_proto_depIdxs = []int32{
 	7,  // 5: liana.v1.Cluster.ActivateNode:input_type -> liana.v1.ActivateNodeRequest
 	9,  // 6: liana.v1.Cluster.RemoveNode:input_type -> liana.v1.RemoveNodeRequest
 	11, // 7: liana.v1.Cluster.Rebalance:input_type -> liana.v1.RebalanceRequest
-	13, // 8: liana.v1.Cluster.SetReplication:input_type -> liana.v1.SetReplicationRequest
-	1,  // 9: liana.v1.Cluster.GetCluster:output_type -> liana.v1.GetClusterResponse
-	6,  // 10: liana.v1.Cluster.DrainNode:output_type -> liana.v1.DrainNodeResponse
-	8,  // 11: liana.v1.Cluster.ActivateNode:output_type -> liana.v1.ActivateNodeResponse
-	10, // 12: liana.v1.Cluster.RemoveNode:output_type -> liana.v1.RemoveNodeResponse
-	12, // 13: liana.v1.Cluster.Rebalance:output_type -> liana.v1.RebalanceResponse
-	14, // 14: liana.v1.Cluster.SetReplication:output_type -> liana.v1.SetReplicationResponse
-	9,  // [9:15] is the sub-list for method output_type
-	3,  // [3:9] is the sub-list for method input_type
+	13, // 8: liana.v1.Cluster.SplitShard:input_type -> liana.v1.SplitShardRequest
+	15, // 9: liana.v1.Cluster.SetReplication:input_type -> liana.v1.SetReplicationRequest
+	1,  // 10: liana.v1.Cluster.GetCluster:output_type -> liana.v1.GetClusterResponse
+	6,  // 11: liana.v1.Cluster.DrainNode:output_type -> liana.v1.DrainNodeResponse
+	8,  // 12: liana.v1.Cluster.ActivateNode:output_type -> liana.v1.ActivateNodeResponse
+	10, // 13: liana.v1.Cluster.RemoveNode:output_type -> liana.v1.RemoveNodeResponse
+	12, // 14: liana.v1.Cluster.Rebalance:output_type -> liana.v1.RebalanceResponse
+	14, // 15: liana.v1.Cluster.SplitShard:output_type -> liana.v1.SplitShardResponse
+	16, // 16: liana.v1.Cluster.SetReplication:output_type -> liana.v1.SetReplicationResponse
+	10, // [10:17] is the sub-list for method output_type
+	3,  // [3:10] is the sub-list for method input_type
 	3,  // [3:3] is the sub-list for extension type_name
 	3,  // [3:3] is the sub-list for extension extendee
 	0,  // [0:3] is the sub-list for field type_name
@@ -1030,7 +1187,7 @@ func file_liana_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_liana_v1_cluster_proto_rawDesc), len(file_liana_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	Cluster_ActivateNode_FullMethodName   = "/liana.v1.Cluster/ActivateNode"
 	Cluster_RemoveNode_FullMethodName     = "/liana.v1.Cluster/RemoveNode"
 	Cluster_Rebalance_FullMethodName      = "/liana.v1.Cluster/Rebalance"
+	Cluster_SplitShard_FullMethodName     = "/liana.v1.Cluster/SplitShard"
 	Cluster_SetReplication_FullMethodName = "/liana.v1.Cluster/SetReplication"
 )
 
@@ -45,6 +46,9 @@ type ClusterClient interface {
 	// Evens out replicas over the nodes. Messages carry progress; the last one has
 	// done = true. A call that is broken off loses nothing: the next goes on.
 	Rebalance(ctx context.Context, in *RebalanceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RebalanceResponse], error)
+	// Splits a shard in two, without copying its data. Messages carry progress; the last
+	// one has done = true. A call that is broken off loses nothing: the split goes on.
+	SplitShard(ctx context.Context, in *SplitShardRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SplitShardResponse], error)
 	// Sets how many replicas each shard has.
 	SetReplication(ctx context.Context, in *SetReplicationRequest, opts ...grpc.CallOption) (*SetReplicationResponse, error)
 }
@@ -116,6 +120,25 @@ func (c *clusterClient) Rebalance(ctx context.Context, in *RebalanceRequest, opt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_RebalanceClient = grpc.ServerStreamingClient[RebalanceResponse]
 
+func (c *clusterClient) SplitShard(ctx context.Context, in *SplitShardRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SplitShardResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[1], Cluster_SplitShard_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SplitShardRequest, SplitShardResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_SplitShardClient = grpc.ServerStreamingClient[SplitShardResponse]
+
 func (c *clusterClient) SetReplication(ctx context.Context, in *SetReplicationRequest, opts ...grpc.CallOption) (*SetReplicationResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SetReplicationResponse)
@@ -144,6 +167,9 @@ type ClusterServer interface {
 	// Evens out replicas over the nodes. Messages carry progress; the last one has
 	// done = true. A call that is broken off loses nothing: the next goes on.
 	Rebalance(*RebalanceRequest, grpc.ServerStreamingServer[RebalanceResponse]) error
+	// Splits a shard in two, without copying its data. Messages carry progress; the last
+	// one has done = true. A call that is broken off loses nothing: the split goes on.
+	SplitShard(*SplitShardRequest, grpc.ServerStreamingServer[SplitShardResponse]) error
 	// Sets how many replicas each shard has.
 	SetReplication(context.Context, *SetReplicationRequest) (*SetReplicationResponse, error)
 	mustEmbedUnimplementedClusterServer()
@@ -170,6 +196,9 @@ func (UnimplementedClusterServer) RemoveNode(context.Context, *RemoveNodeRequest
 }
 func (UnimplementedClusterServer) Rebalance(*RebalanceRequest, grpc.ServerStreamingServer[RebalanceResponse]) error {
 	return status.Error(codes.Unimplemented, "method Rebalance not implemented")
+}
+func (UnimplementedClusterServer) SplitShard(*SplitShardRequest, grpc.ServerStreamingServer[SplitShardResponse]) error {
+	return status.Error(codes.Unimplemented, "method SplitShard not implemented")
 }
 func (UnimplementedClusterServer) SetReplication(context.Context, *SetReplicationRequest) (*SetReplicationResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetReplication not implemented")
@@ -278,6 +307,17 @@ func _Cluster_Rebalance_Handler(srv interface{}, stream grpc.ServerStream) error
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_RebalanceServer = grpc.ServerStreamingServer[RebalanceResponse]
 
+func _Cluster_SplitShard_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SplitShardRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ClusterServer).SplitShard(m, &grpc.GenericServerStream[SplitShardRequest, SplitShardResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_SplitShardServer = grpc.ServerStreamingServer[SplitShardResponse]
+
 func _Cluster_SetReplication_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SetReplicationRequest)
 	if err := dec(in); err != nil {
@@ -328,6 +368,11 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Rebalance",
 			Handler:       _Cluster_Rebalance_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "SplitShard",
+			Handler:       _Cluster_SplitShard_Handler,
 			ServerStreams: true,
 		},
 	},

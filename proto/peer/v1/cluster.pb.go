@@ -707,6 +707,113 @@ func (*ChangeMembersResponse) Descriptor() ([]byte, []int) {
 	return file_peer_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
+type SplitShardRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// The shard that is split off, which never is 0. 0: only tell where the data has its
+	// middle.
+	Child uint32 `protobuf:"varint,2,opt,name=child,proto3" json:"child,omitempty"`
+	// The child's first slot.
+	At            uint32 `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SplitShardRequest) Reset() {
+	*x = SplitShardRequest{}
+	mi := &file_peer_v1_cluster_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SplitShardRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SplitShardRequest) ProtoMessage() {}
+
+func (x *SplitShardRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_cluster_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SplitShardRequest.ProtoReflect.Descriptor instead.
+func (*SplitShardRequest) Descriptor() ([]byte, []int) {
+	return file_peer_v1_cluster_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SplitShardRequest) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *SplitShardRequest) GetChild() uint32 {
+	if x != nil {
+		return x.Child
+	}
+	return 0
+}
+
+func (x *SplitShardRequest) GetAt() uint32 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type SplitShardResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            uint32                 `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SplitShardResponse) Reset() {
+	*x = SplitShardResponse{}
+	mi := &file_peer_v1_cluster_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SplitShardResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SplitShardResponse) ProtoMessage() {}
+
+func (x *SplitShardResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_cluster_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SplitShardResponse.ProtoReflect.Descriptor instead.
+func (*SplitShardResponse) Descriptor() ([]byte, []int) {
+	return file_peer_v1_cluster_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SplitShardResponse) GetAt() uint32 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type GetReplicasRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -715,7 +822,7 @@ type GetReplicasRequest struct {
 
 func (x *GetReplicasRequest) Reset() {
 	*x = GetReplicasRequest{}
-	mi := &file_peer_v1_cluster_proto_msgTypes[12]
+	mi := &file_peer_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +834,7 @@ func (x *GetReplicasRequest) String() string {
 func (*GetReplicasRequest) ProtoMessage() {}
 
 func (x *GetReplicasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_cluster_proto_msgTypes[12]
+	mi := &file_peer_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +847,7 @@ func (x *GetReplicasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReplicasRequest.ProtoReflect.Descriptor instead.
 func (*GetReplicasRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_peer_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 type GetReplicasResponse struct {
@@ -757,7 +864,7 @@ type GetReplicasResponse struct {
 
 func (x *GetReplicasResponse) Reset() {
 	*x = GetReplicasResponse{}
-	mi := &file_peer_v1_cluster_proto_msgTypes[13]
+	mi := &file_peer_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +876,7 @@ func (x *GetReplicasResponse) String() string {
 func (*GetReplicasResponse) ProtoMessage() {}
 
 func (x *GetReplicasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_cluster_proto_msgTypes[13]
+	mi := &file_peer_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +889,7 @@ func (x *GetReplicasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReplicasResponse.ProtoReflect.Descriptor instead.
 func (*GetReplicasResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_peer_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetReplicasResponse) GetNodeId() string {
@@ -837,7 +944,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_peer_v1_cluster_proto_msgTypes[14]
+	mi := &file_peer_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +956,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_cluster_proto_msgTypes[14]
+	mi := &file_peer_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +969,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_peer_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_peer_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Replica) GetShard() uint32 {
@@ -938,7 +1045,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_peer_v1_cluster_proto_msgTypes[15]
+	mi := &file_peer_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1057,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_cluster_proto_msgTypes[15]
+	mi := &file_peer_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1070,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_peer_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_peer_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Member) GetReplica() string {
@@ -1028,7 +1135,13 @@ const file_peer_v1_cluster_proto_rawDesc = "" +
 	"\x0eCHANGE_PROMOTE\x10\x02\x12\x11\n" +
 	"\rCHANGE_REMOVE\x10\x03\x12\x1e\n" +
 	"\x1aCHANGE_TRANSFER_LEADERSHIP\x10\x04\"\x17\n" +
-	"\x15ChangeMembersResponse\"\x14\n" +
+	"\x15ChangeMembersResponse\"O\n" +
+	"\x11SplitShardRequest\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
+	"\x05child\x18\x02 \x01(\rR\x05child\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\rR\x02at\"$\n" +
+	"\x12SplitShardResponse\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\rR\x02at\"\x14\n" +
 	"\x12GetReplicasRequest\"\xbf\x01\n" +
 	"\x13GetReplicasResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12,\n" +
@@ -1051,14 +1164,16 @@ const file_peer_v1_cluster_proto_rawDesc = "" +
 	"disk_bytes\x18\t \x01(\x04R\tdiskBytes\"8\n" +
 	"\x06Member\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\tR\areplica\x12\x14\n" +
-	"\x05voter\x18\x02 \x01(\bR\x05voter2\xff\x03\n" +
+	"\x05voter\x18\x02 \x01(\bR\x05voter2\xc6\x04\n" +
 	"\aCluster\x123\n" +
 	"\x04Join\x12\x14.peer.v1.JoinRequest\x1a\x15.peer.v1.JoinResponse\x12A\n" +
 	"\bWatchMap\x12\x18.peer.v1.WatchMapRequest\x1a\x19.peer.v1.WatchMapResponse0\x01\x12<\n" +
 	"\aPropose\x12\x17.peer.v1.ProposeRequest\x1a\x18.peer.v1.ProposeResponse\x12Q\n" +
 	"\x0ePrepareReplica\x12\x1e.peer.v1.PrepareReplicaRequest\x1a\x1f.peer.v1.PrepareReplicaResponse\x12Q\n" +
 	"\x0eDestroyReplica\x12\x1e.peer.v1.DestroyReplicaRequest\x1a\x1f.peer.v1.DestroyReplicaResponse\x12N\n" +
-	"\rChangeMembers\x12\x1d.peer.v1.ChangeMembersRequest\x1a\x1e.peer.v1.ChangeMembersResponse\x12H\n" +
+	"\rChangeMembers\x12\x1d.peer.v1.ChangeMembersRequest\x1a\x1e.peer.v1.ChangeMembersResponse\x12E\n" +
+	"\n" +
+	"SplitShard\x12\x1a.peer.v1.SplitShardRequest\x1a\x1b.peer.v1.SplitShardResponse\x12H\n" +
 	"\vGetReplicas\x12\x1b.peer.v1.GetReplicasRequest\x1a\x1c.peer.v1.GetReplicasResponseB/Z-github.com/lianadb/liana/proto/peer/v1;peerv1b\x06proto3"
 
 var (
@@ -1074,7 +1189,7 @@ func file_peer_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_peer_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_peer_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_peer_v1_cluster_proto_goTypes = []any{
 	(ChangeMembersRequest_Change)(0), // 0: peer.v1.ChangeMembersRequest.Change
 	(*JoinRequest)(nil),              // 1: peer.v1.JoinRequest
@@ -1089,31 +1204,35 @@ var file_peer_v1_cluster_proto_goTypes = []any{
 	(*DestroyReplicaResponse)(nil),   // 10: peer.v1.DestroyReplicaResponse
 	(*ChangeMembersRequest)(nil),     // 11: peer.v1.ChangeMembersRequest
 	(*ChangeMembersResponse)(nil),    // 12: peer.v1.ChangeMembersResponse
-	(*GetReplicasRequest)(nil),       // 13: peer.v1.GetReplicasRequest
-	(*GetReplicasResponse)(nil),      // 14: peer.v1.GetReplicasResponse
-	(*Replica)(nil),                  // 15: peer.v1.Replica
-	(*Member)(nil),                   // 16: peer.v1.Member
+	(*SplitShardRequest)(nil),        // 13: peer.v1.SplitShardRequest
+	(*SplitShardResponse)(nil),       // 14: peer.v1.SplitShardResponse
+	(*GetReplicasRequest)(nil),       // 15: peer.v1.GetReplicasRequest
+	(*GetReplicasResponse)(nil),      // 16: peer.v1.GetReplicasResponse
+	(*Replica)(nil),                  // 17: peer.v1.Replica
+	(*Member)(nil),                   // 18: peer.v1.Member
 }
 var file_peer_v1_cluster_proto_depIdxs = []int32{
 	0,  // 0: peer.v1.ChangeMembersRequest.change:type_name -> peer.v1.ChangeMembersRequest.Change
-	15, // 1: peer.v1.GetReplicasResponse.replicas:type_name -> peer.v1.Replica
-	16, // 2: peer.v1.Replica.members:type_name -> peer.v1.Member
+	17, // 1: peer.v1.GetReplicasResponse.replicas:type_name -> peer.v1.Replica
+	18, // 2: peer.v1.Replica.members:type_name -> peer.v1.Member
 	1,  // 3: peer.v1.Cluster.Join:input_type -> peer.v1.JoinRequest
 	3,  // 4: peer.v1.Cluster.WatchMap:input_type -> peer.v1.WatchMapRequest
 	5,  // 5: peer.v1.Cluster.Propose:input_type -> peer.v1.ProposeRequest
 	7,  // 6: peer.v1.Cluster.PrepareReplica:input_type -> peer.v1.PrepareReplicaRequest
 	9,  // 7: peer.v1.Cluster.DestroyReplica:input_type -> peer.v1.DestroyReplicaRequest
 	11, // 8: peer.v1.Cluster.ChangeMembers:input_type -> peer.v1.ChangeMembersRequest
-	13, // 9: peer.v1.Cluster.GetReplicas:input_type -> peer.v1.GetReplicasRequest
-	2,  // 10: peer.v1.Cluster.Join:output_type -> peer.v1.JoinResponse
-	4,  // 11: peer.v1.Cluster.WatchMap:output_type -> peer.v1.WatchMapResponse
-	6,  // 12: peer.v1.Cluster.Propose:output_type -> peer.v1.ProposeResponse
-	8,  // 13: peer.v1.Cluster.PrepareReplica:output_type -> peer.v1.PrepareReplicaResponse
-	10, // 14: peer.v1.Cluster.DestroyReplica:output_type -> peer.v1.DestroyReplicaResponse
-	12, // 15: peer.v1.Cluster.ChangeMembers:output_type -> peer.v1.ChangeMembersResponse
-	14, // 16: peer.v1.Cluster.GetReplicas:output_type -> peer.v1.GetReplicasResponse
-	10, // [10:17] is the sub-list for method output_type
-	3,  // [3:10] is the sub-list for method input_type
+	13, // 9: peer.v1.Cluster.SplitShard:input_type -> peer.v1.SplitShardRequest
+	15, // 10: peer.v1.Cluster.GetReplicas:input_type -> peer.v1.GetReplicasRequest
+	2,  // 11: peer.v1.Cluster.Join:output_type -> peer.v1.JoinResponse
+	4,  // 12: peer.v1.Cluster.WatchMap:output_type -> peer.v1.WatchMapResponse
+	6,  // 13: peer.v1.Cluster.Propose:output_type -> peer.v1.ProposeResponse
+	8,  // 14: peer.v1.Cluster.PrepareReplica:output_type -> peer.v1.PrepareReplicaResponse
+	10, // 15: peer.v1.Cluster.DestroyReplica:output_type -> peer.v1.DestroyReplicaResponse
+	12, // 16: peer.v1.Cluster.ChangeMembers:output_type -> peer.v1.ChangeMembersResponse
+	14, // 17: peer.v1.Cluster.SplitShard:output_type -> peer.v1.SplitShardResponse
+	16, // 18: peer.v1.Cluster.GetReplicas:output_type -> peer.v1.GetReplicasResponse
+	11, // [11:19] is the sub-list for method output_type
+	3,  // [3:11] is the sub-list for method input_type
 	3,  // [3:3] is the sub-list for extension type_name
 	3,  // [3:3] is the sub-list for extension extendee
 	0,  // [0:3] is the sub-list for field type_name
@@ -1130,7 +1249,7 @@ func file_peer_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_v1_cluster_proto_rawDesc), len(file_peer_v1_cluster_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	Cluster_PrepareReplica_FullMethodName = "/peer.v1.Cluster/PrepareReplica"
 	Cluster_DestroyReplica_FullMethodName = "/peer.v1.Cluster/DestroyReplica"
 	Cluster_ChangeMembers_FullMethodName  = "/peer.v1.Cluster/ChangeMembers"
+	Cluster_SplitShard_FullMethodName     = "/peer.v1.Cluster/SplitShard"
 	Cluster_GetReplicas_FullMethodName    = "/peer.v1.Cluster/GetReplicas"
 )
 
@@ -47,6 +48,8 @@ type ClusterClient interface {
 	DestroyReplica(ctx context.Context, in *DestroyReplicaRequest, opts ...grpc.CallOption) (*DestroyReplicaResponse, error)
 	// Changes the members of a shard. Answered by its leader only.
 	ChangeMembers(ctx context.Context, in *ChangeMembersRequest, opts ...grpc.CallOption) (*ChangeMembersResponse, error)
+	// Splits a shard. Answered by its leader only.
+	SplitShard(ctx context.Context, in *SplitShardRequest, opts ...grpc.CallOption) (*SplitShardResponse, error)
 	// What this node's replicas are doing.
 	GetReplicas(ctx context.Context, in *GetReplicasRequest, opts ...grpc.CallOption) (*GetReplicasResponse, error)
 }
@@ -128,6 +131,16 @@ func (c *clusterClient) ChangeMembers(ctx context.Context, in *ChangeMembersRequ
 	return out, nil
 }
 
+func (c *clusterClient) SplitShard(ctx context.Context, in *SplitShardRequest, opts ...grpc.CallOption) (*SplitShardResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SplitShardResponse)
+	err := c.cc.Invoke(ctx, Cluster_SplitShard_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *clusterClient) GetReplicas(ctx context.Context, in *GetReplicasRequest, opts ...grpc.CallOption) (*GetReplicasResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetReplicasResponse)
@@ -157,6 +170,8 @@ type ClusterServer interface {
 	DestroyReplica(context.Context, *DestroyReplicaRequest) (*DestroyReplicaResponse, error)
 	// Changes the members of a shard. Answered by its leader only.
 	ChangeMembers(context.Context, *ChangeMembersRequest) (*ChangeMembersResponse, error)
+	// Splits a shard. Answered by its leader only.
+	SplitShard(context.Context, *SplitShardRequest) (*SplitShardResponse, error)
 	// What this node's replicas are doing.
 	GetReplicas(context.Context, *GetReplicasRequest) (*GetReplicasResponse, error)
 	mustEmbedUnimplementedClusterServer()
@@ -186,6 +201,9 @@ func (UnimplementedClusterServer) DestroyReplica(context.Context, *DestroyReplic
 }
 func (UnimplementedClusterServer) ChangeMembers(context.Context, *ChangeMembersRequest) (*ChangeMembersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ChangeMembers not implemented")
+}
+func (UnimplementedClusterServer) SplitShard(context.Context, *SplitShardRequest) (*SplitShardResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SplitShard not implemented")
 }
 func (UnimplementedClusterServer) GetReplicas(context.Context, *GetReplicasRequest) (*GetReplicasResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetReplicas not implemented")
@@ -312,6 +330,24 @@ func _Cluster_ChangeMembers_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cluster_SplitShard_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SplitShardRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).SplitShard(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_SplitShard_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).SplitShard(ctx, req.(*SplitShardRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Cluster_GetReplicas_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetReplicasRequest)
 	if err := dec(in); err != nil {
@@ -356,6 +392,10 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ChangeMembers",
 			Handler:    _Cluster_ChangeMembers_Handler,
+		},
+		{
+			MethodName: "SplitShard",
+			Handler:    _Cluster_SplitShard_Handler,
 		},
 		{
 			MethodName: "GetReplicas",
