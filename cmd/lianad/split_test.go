@@ -76,7 +76,7 @@ func TestShardsAreSplitUnderLoad(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	f.restart(victim)
 	<-done
-	f.split(1, 1500) // was done
+	f.split(1, 1500)                              // was done
 	f.split(uint32(len(before.GetShards())-1), 0) // a child
 	time.Sleep(time.Second)
 	close(stop)
