@@ -18,15 +18,15 @@ type incrementResult struct {
 // changedCounters gathers the counters that an entry changed, in the order in
 // which they are first met: several changes of one counter are one record.
 type changedCounters struct {
-	order  []CounterRef
-	values map[CounterRef]int64
+	order []CounterRef
+	known map[CounterRef]struct{}
 }
 
-func (c *changedCounters) set(ref CounterRef, value int64) {
-	if _, ok := c.values[ref]; !ok {
+func (c *changedCounters) add(ref CounterRef) {
+	if _, ok := c.known[ref]; !ok {
 		c.order = append(c.order, ref)
+		c.known[ref] = struct{}{}
 	}
-	c.values[ref] = value
 }
 
 // Slot is the slot of the counter.
@@ -88,7 +88,7 @@ func (m *Machine) applyIncrement(body []byte) (*incrementResult, error) {
 			return nil, fmt.Errorf("increment %d: %w", i, err)
 		}
 		if r.Outcome == counter.Applied && !r.Repeated {
-			m.changed.set(in.Counter, r.Value)
+			m.changed.add(in.Counter)
 		}
 		res.items[i] = r
 	}
@@ -112,7 +112,7 @@ func (m *Machine) applySetCounter(body []byte) (setResult, error) {
 		Ref: c.ref(), Value: value, Schema: bounds, ExpireAt: expireAt,
 	}, m.clock())
 	if err == nil && out == counter.Applied {
-		m.changed.set(c, value)
+		m.changed.add(c)
 	}
 	return setResult{out}, err
 }
@@ -131,7 +131,7 @@ func (m *Machine) applyRemoveCounter(body []byte) (removeResult, error) {
 	}
 	existed, err := m.counters.Delete(c.ref(), m.clock())
 	if err == nil && existed {
-		m.changed.set(c, 0)
+		m.changed.add(c)
 	}
 	return removeResult{existed: existed}, err
 }
@@ -139,22 +139,27 @@ func (m *Machine) applyRemoveCounter(body []byte) (removeResult, error) {
 // applyDerived adds to a derived counter of this shard.
 func (m *Machine) applyDerived(rec *record) error {
 	c := CounterRef{Vertex: rec.list.Vertex, Metric: rec.metric}
-	value, err := m.counters.ApplyDerived(c.ref(), rec.value)
-	if err != nil {
+	if _, err := m.counters.ApplyDerived(c.ref(), rec.value); err != nil {
 		return fmt.Errorf("derived counter %v metric %d: %w", c.Vertex, c.Metric, err)
 	}
-	m.changed.set(c, value)
+	m.changed.add(c)
 	return nil
 }
 
-// flushChangedCounters numbers the entry's changes of counters.
-func (m *Machine) flushChangedCounters() {
+// flushChangedCounters numbers the entry's changes of counters, and says what they
+// came to.
+func (m *Machine) flushChangedCounters() error {
 	for _, c := range m.changed.order {
+		now, err := m.counters.Get(c.ref(), m.entry.Now)
+		if err != nil {
+			return fmt.Errorf("counter %v metric %d: %w", c.Vertex, c.Metric, err)
+		}
 		m.changes.add(&record{
 			kind: recCounter, pos: m.next(c.Slot()), list: ListKey{Vertex: c.Vertex},
-			metric: c.Metric, key: c.Key, value: m.changed.values[c],
+			metric: c.Metric, key: c.Key, value: now.Value, gone: !now.Exists, expires: now.ExpireAt != 0,
 		})
 	}
 	m.changed.order = m.changed.order[:0]
-	clear(m.changed.values)
+	clear(m.changed.known)
+	return nil
 }

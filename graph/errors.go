@@ -29,6 +29,8 @@ var (
 	ErrRequestIDReused = errors.New("request_id was used with other arguments")
 	// ErrDiskFull: too little space is left; nothing was changed.
 	ErrDiskFull = errors.New("disk space is below the reserve, nothing was changed")
+	// ErrTrimmed: the change log does not reach back to what was asked for.
+	ErrTrimmed = errors.New("the change log does not reach back so far")
 	// ErrNoSplit: the shard cannot be split there; nothing was changed.
 	ErrNoSplit = errors.New("cannot be split there, nothing was changed")
 )

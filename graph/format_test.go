@@ -97,6 +97,8 @@ func sampleRecords() []record {
 		{pos: 1005, kind: recUpdate, list: ListKey{Vertex: Vertex{1, 9}, Type: 2}, peer: 3, time: 5, oldTime: -9, prev: 2},
 		{pos: 1006, kind: recCounter, list: ListKey{Vertex: Vertex{2, 7}}, metric: 3, value: -17},
 		{pos: 1007, kind: recCounter, key: "free", value: 1 << 62},
+		{pos: 1008, kind: recCounter, list: ListKey{Vertex: Vertex{2, 7}}, metric: 3, gone: true},
+		{pos: 1008, kind: recCounter, key: "for a time", value: 3, expires: true},
 		{pos: 1009, kind: recDerived, list: ListKey{Vertex: Vertex{1, 4}}, metric: 1, value: 12},
 	}
 }

@@ -137,7 +137,7 @@ func openMachine(cfg MachineConfig, cache *pageCache) (*Machine, error) {
 		lists: map[ListKey]*openList{}, blind: newBlind(), treesNoted: map[string]bool{},
 		changes: rowWriter{withPrev: true},
 		derived: derivedSums{sums: map[CounterRef]int64{}},
-		changed: changedCounters{values: map[CounterRef]int64{}},
+		changed: changedCounters{known: map[CounterRef]struct{}{}},
 		last:    new([NumSlots]atomic.Uint64),
 	}
 	m.streams.Store(&map[uint32]*stream{})
@@ -259,7 +259,9 @@ func (m *Machine) endEntry() error {
 	if err := m.flushDerived(); err != nil {
 		return err
 	}
-	m.flushChangedCounters()
+	if err := m.flushChangedCounters(); err != nil {
+		return err
+	}
 	if !m.changes.empty() {
 		m.rows = append(m.rows, row{
 			key: changeKey(nil, m.cfg.ID, m.changes.pos), value: bytes.Clone(m.changes.buf), last: m.changes.pos,
@@ -429,7 +431,7 @@ func (m *Machine) publishView() error {
 	v := &view{
 		m: m, snap: snap, cut: m.cutBegun.Load(), position: m.pos, totals: slices.Clone(m.totals),
 		now: m.entry.Now, elapsed: m.entry.Elapsed, schema: m.schema, timeline: m.timeline,
-		owners: m.owners, own: m.own, family: m.family, nextExpiry: counter.Never, nextForget: counter.Never,
+		changeFloor: m.changeFloor, owners: m.owners, own: m.own, family: m.family, nextExpiry: counter.Never, nextForget: counter.Never,
 	}
 	if m.counters != nil {
 		v.nextExpiry, v.nextForget = m.counters.NextExpiry(), m.counters.NextForget()

@@ -15,7 +15,8 @@ import (
 //	          update: old time - time (varint)
 //	          flagPrev: position - previous version of the list (uvarint)
 //	          flagProps: length (uvarint) properties
-//	counter = metric (uvarint), flagKey: length (uvarint) key; value (varint)
+//	counter = flagGone: it is there no more, flagExpires: it will not be at some time
+//	          metric (uvarint), flagKey: length (uvarint) key; value (varint)
 //	derived = metric (uvarint) delta (varint)
 //
 // The row lies under its last position, so a seek to p finds the row that holds
@@ -38,6 +39,10 @@ const (
 	flagProps   = 0x20
 	flagPrev    = 0x40
 	flagKey     = 0x80
+
+	// Of counters, which have neither properties nor a version.
+	flagExpires = flagProps
+	flagGone    = flagPrev
 )
 
 // record is one change. In a change log the list is the one that changed; in an
@@ -56,6 +61,8 @@ type record struct {
 	metric Metric
 	key    string // free-form counter
 	value  int64  // recCounter: the new value; recDerived: the delta
+	// recCounter: the counter was removed; it has an expiry.
+	gone, expires bool
 }
 
 // rowWriter builds a row record by record. Positions must rise.
@@ -87,6 +94,12 @@ func (w *rowWriter) add(r *record) {
 	}
 	if r.key != "" {
 		head |= flagKey
+	}
+	if r.expires {
+		head |= flagExpires
+	}
+	if r.gone {
+		head |= flagGone
 	}
 	b := append(w.buf, head)
 	b = binary.AppendUvarint(b, r.pos-w.pos)
@@ -166,6 +179,7 @@ func (r *rowReader) next() bool {
 			rec.props = in.bytes()
 		}
 	case recCounter, recDerived:
+		rec.expires, rec.gone = head&flagExpires != 0, head&flagGone != 0
 		rec.metric = Metric(in.uint16())
 		if head&flagKey != 0 {
 			rec.key = string(in.bytes())

@@ -19,9 +19,11 @@ type view struct {
 	snap     kv.Snapshot
 	cut      uint64
 	position uint64 // of the shard's last change
-	totals   totals
-	now      int64 // log time, µs
-	elapsed  int64 // dedupe clock, µs
+	// changeFloor is the position up to which the change log is trimmed.
+	changeFloor uint64
+	totals      totals
+	now         int64 // log time, µs
+	elapsed     int64 // dedupe clock, µs
 	// No counter expires before nextExpiry (log time), no answer is forgotten
 	// before nextForget (dedupe clock).
 	nextExpiry, nextForget int64

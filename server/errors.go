@@ -73,6 +73,7 @@ func rules() []rule {
 		{is: graph.ErrDiskFull, code: codes.ResourceExhausted, reason: "DISK_FULL", retry: 10 * time.Second, detail: true},
 		{is: graph.ErrNoSplit, code: codes.FailedPrecondition, reason: "NO_SPLIT", detail: true},
 		{is: graph.ErrBacklogged, code: codes.Unavailable, reason: "BACKLOGGED", retry: later, detail: true},
+		{is: graph.ErrTrimmed, code: codes.OutOfRange, reason: "TRIMMED", detail: true},
 		{is: graph.ErrTooFresh, code: codes.Unavailable, reason: "NOT_FRESH", retry: soon, detail: true},
 		{is: graph.ErrUnreachable, code: codes.Unavailable, reason: "UNREACHABLE", retry: soon},
 		{is: graph.ErrCut, code: codes.Unavailable, reason: "CONNECTION_LOST", retry: soon},

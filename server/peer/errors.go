@@ -44,6 +44,7 @@ func kinds() []kind {
 		{18, graph.ErrDedupeFull},
 		{19, graph.ErrDiskFull},
 		{32, graph.ErrNoSplit},
+		{33, graph.ErrTrimmed},
 		{20, graph.ErrBacklogged},
 		{21, graph.ErrTooFresh},
 		{22, edgelist.ErrPropsTooLarge},
