@@ -1,0 +1,179 @@
+package rediscache
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lianadb/liana/cache"
+	"github.com/lianadb/liana/cache/cachetest"
+)
+
+// oracle is two gateways and a feeder on one real Redis, with everything running by
+// itself, and clients that check each answer.
+type oracle struct {
+	t       *testing.T
+	s       *server
+	m       *cachetest.Model
+	readers []*cache.Reader
+	tiers   []*Tier
+	asked   atomic.Int64
+}
+
+const oracleBound = time.Second
+
+func startOracle(t *testing.T, ctx context.Context, running *sync.WaitGroup) *oracle {
+	o := &oracle{t: t, s: startServer(t), m: cachetest.NewModel(16)}
+	o.m.Record = true
+	for range 2 {
+		tier := NewTier(TierConfig{Timeout: 100 * time.Millisecond, Lease: 50 * time.Millisecond}, o.s.client(), slowLoads{o.m})
+		polls := cache.NewPolls(oracleBound)
+		hot, err := cache.NewHot(cache.NewFlights(tier), cache.NewTopK(64, 20), 1<<20)
+		must(t, err)
+		running.Go(func() { polls.Run(ctx, o.m, func(err error) { t.Error(err) }) })
+		o.tiers, o.readers = append(o.tiers, tier), append(o.readers, cache.NewReader(o.m, hot, polls))
+	}
+	f := NewFeeder(FeederConfig{Tick: 20 * time.Millisecond}, o.s.client(onlyFeeder), o.m)
+	running.Go(func() { f.Run(ctx, func(error) {}) })
+	return o
+}
+
+// slowLoads lets some loads take so long that their slots move on meanwhile.
+type slowLoads struct{ cache.Source }
+
+func (s slowLoads) Load(ctx context.Context, wants []cache.Want, got []cache.Entry) error {
+	err := s.Source.Load(ctx, wants, got)
+	if rand.IntN(2) == 0 {
+		time.Sleep(time.Duration(rand.IntN(80)) * time.Millisecond)
+	}
+	return err
+}
+
+// client writes and reads until ctx ends, through either gateway, under its token.
+func (o *oracle) client(ctx context.Context, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 5))
+	var tok cache.Token
+	for ctx.Err() == nil {
+		l, peer := cachetest.Like(r.Uint64N(200)), r.Uint64N(40_000)+1
+		if r.IntN(3) > 0 {
+			l, peer = cachetest.Like(r.Uint64N(4)), r.Uint64N(8)+1
+		}
+		if r.IntN(10) == 0 {
+			made := o.m.Apply([]cache.Change{cachetest.Add(l, peer, r.Int64N(50)), cachetest.Remove(l, peer), set(l.Vertex, 1, cache.Field(r.IntN(100)))}[r.IntN(3)])
+			if len(made) > 0 {
+				tok.See(made[0].Slot, cache.Position{Timeline: 1, Number: made[0].Number})
+			}
+		}
+		q := cache.Query{Kind: cache.QueryKind(1 + r.IntN(4)), List: l, Slot: o.m.SlotOf(l.Vertex), Peer: peer, Dense: true, Metric: 1, Page: cache.PageQuery{Limit: 1 + r.IntN(9)}.AllTime()}
+		k := cachetest.Asked{Query: q, Bound: oracleBound, At: time.Now()}
+		if r.IntN(2) == 0 {
+			k.Token = tok
+			k.Token.Seen = slices.Clone(tok.Seen)
+		}
+		as := make([]cache.Answer, 1)
+		got, err := o.readers[r.IntN(2)].Read(ctx, cache.Options{Token: k.Token}, []cache.Query{q}, as)
+		if err != nil {
+			if ctx.Err() == nil {
+				o.t.Error(err)
+			}
+			return
+		}
+		o.asked.Add(1)
+		if err := o.m.Check(&k, &as[0], &got); err != nil {
+			o.t.Error(err)
+			return
+		}
+		for _, p := range got.Seen {
+			tok.See(p.Slot, cache.Position{Timeline: got.Timeline, Number: p.Number})
+		}
+	}
+}
+
+// upset does things to Redis until ctx ends.
+func (o *oracle) upset(ctx context.Context, c redis.UniversalClient) {
+	r := rand.New(rand.NewPCG(3, 3))
+	for i := 0; ctx.Err() == nil; i++ {
+		time.Sleep(time.Duration(20+r.IntN(150)) * time.Millisecond)
+		switch i % 7 {
+		case 0:
+			c.FlushAll(ctx)
+		case 1:
+			c.ScriptFlush(ctx)
+		case 2:
+			o.s.pause()
+			time.Sleep(200 * time.Millisecond)
+			o.s.resume()
+		case 3:
+			c.ConfigSet(ctx, "maxmemory-policy", "allkeys-random")
+			c.ConfigSet(ctx, "maxmemory", "1500kb")
+			time.Sleep(200 * time.Millisecond)
+			c.ConfigSet(ctx, "maxmemory", "0")
+		case 6:
+			o.s.kill()
+			o.s.start()
+		default:
+			for range 20 {
+				c.Del(ctx, c.RandomKey(ctx).Val())
+			}
+		}
+	}
+}
+
+// Whatever happens to Redis, no answer is older than its token or the bound, and none of
+// a state that never was; at rest, what is cached equals storage.
+func TestOracleOnRedisUnderFaults(t *testing.T) {
+	length := 3 * time.Second
+	if os.Getenv("LIANA_LONG") != "" {
+		length = 2 * time.Minute
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var running, clients sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	o := startOracle(t, ctx, &running)
+	admin := o.s.client()
+	faults, calm := context.WithTimeout(ctx, length)
+	defer calm()
+	working, end := context.WithTimeout(ctx, length+2*time.Second)
+	defer end()
+	for i := range uint64(4) {
+		clients.Go(func() { o.client(working, i) })
+	}
+	clients.Go(func() { o.upset(faults, admin) })
+	clients.Wait()
+	if t.Failed() {
+		return
+	}
+	w := &realWorld{t: t, m: o.m}
+	eventually(t, "the feeder has come to the end", func() error {
+		for slot := range cache.Slot(16) {
+			v, err := admin.Get(ctx, headKey(1, slot)).Bytes()
+			if err != nil {
+				return err
+			}
+			if p, err := decodeHead(v); err != nil || p.h < o.m.Last(slot).Number {
+				return errLost
+			}
+		}
+		return nil
+	})
+	for slot := range cache.Slot(16) {
+		w.everythingCachedIsRight(admin, slot)
+	}
+	var hits, fills, failed uint64
+	for _, tier := range o.tiers {
+		s := tier.Stats()
+		hits, fills, failed = hits+s.Hits.Load(), fills+s.Fills.Load(), failed+s.Failed.Load()
+	}
+	t.Logf("%d answers, %d hits and %d fills in Redis, %d lookups failed", o.asked.Load(), hits, fills, failed)
+	if hits == 0 || fills == 0 || failed == 0 {
+		t.Error("the test did not test what it was made for")
+	}
+}
