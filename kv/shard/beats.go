@@ -121,9 +121,10 @@ func (l *beatLine) take() []*beat {
 }
 
 // run sends what has gathered. Groups beat each tenth of the heartbeat timeout, and
-// a little more than that is how long the first waits for others.
+// more than that is how long the first waits for others: about two come in the least time
+// after which a follower stands for election.
 func (l *beatLine) run() {
-	gather := l.node.cfg.PeerHeartbeat / 8
+	gather := l.node.cfg.PeerHeartbeat / 4
 	for l.ctx.Err() == nil {
 		select {
 		case <-l.wake:
@@ -276,6 +277,7 @@ func (p *peerTransport) beat(to raft.ServerAddress, args *raft.AppendEntriesRequ
 	case a := <-one.answered:
 		if a.term > args.Term {
 			p.heard.Store(a.term)
+			p.pacer.ring()
 		}
 		*resp = raft.AppendEntriesResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: args.ProtocolVersion}, Term: a.term, LastLog: a.last, Success: a.success}
 		return a.err

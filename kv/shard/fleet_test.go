@@ -265,7 +265,7 @@ func TestThreeReplicasFollowAndFailOver(t *testing.T) {
 func TestRuleA9_ALeaderWithAHangingLogGivesWay(t *testing.T) {
 	hang := &faulty{prefix: []byte{logEntries}}
 	f := newFleet(t, 3, func(c *NodeConfig) {
-		c.Limits.StoreTimeout = 300 * time.Millisecond
+		c.Limits.StoreTimeout = time.Second
 		if c.NodeID == "n1" {
 			hang.Store = c.Log
 			c.Log = hang

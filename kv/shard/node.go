@@ -144,6 +144,7 @@ type Node struct {
 	beats     *beats
 	pulse     *pulse
 
+	flushes  atomic.Uint64 // of the state, as far as they were told
 	logBytes atomic.Int64  // size of all logs
 	wake     chan struct{} // of capacity 1: the truncation has something to do
 	force    atomic.Bool   // the logs are over their bound

@@ -254,7 +254,7 @@ func TestRuleA9_AFailingAppendStopsItsShardWithTheOutcomeUnknown(t *testing.T) {
 }
 
 func TestRuleA9_AnAppendThatHangsStopsItsShard(t *testing.T) {
-	r, log, faults := faultRig(t, func(c *NodeConfig) { c.Limits.StoreTimeout = 30 * time.Millisecond })
+	r, log, faults := faultRig(t, func(c *NodeConfig) { c.Limits.StoreTimeout = time.Second })
 	wait := make(chan struct{})
 	log.set(func(f *faulty) { f.setWait = wait })
 	p, err := r.shards[2].ProposeAsync([]byte("a"), Client)

@@ -57,7 +57,12 @@ func (s *Shard) start(row replicaRow) error {
 func (s *Shard) run(row replicaRow) (err error) {
 	cfg := s.node.cfg
 	i := &instance{guard: newGuard(s)}
-	log := guardedLog{logStore: s.log, guard: i.guard, logged: s.proposer.logged}
+	log := guardedLog{logStore: s.log, guard: i.guard, logged: func(commands int) {
+		s.proposer.logged(commands)
+		if i.transport != nil {
+			i.transport.pacer.ring()
+		}
+	}}
 	stable := guardedStable{bolt: s.node.bolt, prefix: s.replica + "/", guard: i.guard}
 	snaps := &snapshots{fsm: s.fsm, pins: &s.pins}
 	alone := s.alone(row)
@@ -112,7 +117,8 @@ func (s *Shard) openTransport(i *instance) raft.Transport {
 		return t
 	}
 	i.streams = newStreams(s.node, s.id, s.replica)
-	i.transport = newPeerTransport(i.streams, &raft.NetworkTransportConfig{
+	pace := &pacer{rest: min(s.heartbeat(), maxRest), last: func() uint64 { _, last := s.log.bounds(); return last }}
+	i.transport = newPeerTransport(i.streams, pace, &raft.NetworkTransportConfig{
 		MaxPool: transportPool, Timeout: transportTimeout, Logger: raftLogger(s.logger),
 	})
 	return i.transport

@@ -45,6 +45,7 @@ type Shard struct {
 	lines *lines
 	pins  pins
 
+	durable   atomic.Pointer[knownDurable]
 	works     works
 	givingWay atomic.Bool
 	gaveWay   atomic.Int64 // when it was last handed over for the disk

@@ -74,16 +74,30 @@ func (s *Shard) Status() Status {
 	_, leader = s.raft().LeaderWithID()
 	st.Leader = string(leader)
 	_, st.Age = s.Leader()
-	// A store that fails here fails its next write too; the figure stays 0.
-	durable, _ := readPosition(s.node.cfg.State.GetDurable, s.id)
 	cut := s.fsm.cut.Load()
-	st.Durable, st.Cut, st.Now = durable.index, cut.index, cut.now
+	st.Durable, st.Cut, st.Now = s.durableIndex(), cut.index, cut.now
 	st.Applied = s.fsm.reached.Load()
 	st.FirstLog, st.LastLog = s.log.bounds()
 	s.queue.mu.Lock()
 	st.Waiting, st.Slots, st.Refused = s.queue.waiting, s.queue.slots, s.queue.refused
 	s.queue.mu.Unlock()
 	return st
+}
+
+// knownDurable is how far the state was durable after so many flushes.
+type knownDurable struct{ flushes, index uint64 }
+
+// durableIndex reads how far the state is durable, once after each flush.
+func (s *Shard) durableIndex() uint64 {
+	flushes := s.node.flushes.Load()
+	if known := s.durable.Load(); known != nil && known.flushes == flushes {
+		return known.index
+	}
+	p, err := readPosition(s.node.cfg.State.GetDurable, s.id)
+	if err == nil { // a store that fails here fails its next write too
+		s.durable.Store(&knownDurable{flushes, p.index})
+	}
+	return p.index
 }
 
 func (l *logStore) bytes() int64 {

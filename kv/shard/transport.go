@@ -31,6 +31,7 @@ const (
 type peerTransport struct {
 	*raft.NetworkTransport
 	streams *streams
+	pacer   *pacer
 	raft    atomic.Pointer[raft.Raft] // set once it runs
 	// heartbeat is Raft's way to take one, beside all else that comes in.
 	heartbeat atomic.Pointer[func(raft.RPC)]
@@ -42,13 +43,13 @@ type peerTransport struct {
 	done sync.WaitGroup
 }
 
-func newPeerTransport(s *streams, config *raft.NetworkTransportConfig) *peerTransport {
+func newPeerTransport(s *streams, pace *pacer, config *raft.NetworkTransportConfig) *peerTransport {
 	config.Stream = s
 	p := &peerTransport{
-		NetworkTransport: raft.NewNetworkTransportWithConfig(config), streams: s,
+		NetworkTransport: raft.NewNetworkTransportWithConfig(config), streams: s, pacer: pace,
 		rpcs: make(chan raft.RPC), stop: make(chan struct{}),
 	}
-	p.TimeoutScale = ticketScale
+	p.TimeoutScale, pace.stop = ticketScale, p.stop
 	p.done.Go(func() {
 		for {
 			select {
@@ -174,7 +175,7 @@ func (p *peerTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAd
 	if err != nil {
 		return nil, err
 	}
-	return &boundPipeline{AppendPipeline: pipe, heard: &p.heard}, nil
+	return &boundPipeline{AppendPipeline: pipe, heard: &p.heard, pacer: p.pacer}, nil
 }
 
 // boundPipeline bounds messages, and keeps those back that tell nothing: Raft sends one
@@ -185,6 +186,7 @@ type boundPipeline struct {
 	raft.AppendPipeline
 	told  uint64         // index up to which the peer has entries and knows them committed
 	heard *atomic.Uint64 // the newest term that a peer has told of
+	pacer *pacer
 }
 
 // AppendEntries implements raft.AppendPipeline, for a caller that does not look at the
@@ -194,7 +196,12 @@ func (b *boundPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raf
 	n := len(args.Entries)
 	// Raft hears of a later term by the answers to these messages, not by heartbeats.
 	if n == 0 && args.LeaderCommitIndex == b.told && b.heard.Load() <= args.Term {
-		return nil, nil
+		b.pacer.pause(func() bool { // it has all that is in the log
+			return args.PrevLogEntry == b.told && b.pacer.last() == b.told && b.heard.Load() <= args.Term
+		})
+		if b.heard.Load() <= args.Term {
+			return nil, nil
+		}
 	}
 	last := args.PrevLogEntry
 	if n > 0 {

@@ -13,6 +13,7 @@ const forceEvery = time.Second
 // be cut up to what is durable now. It never blocks and is wired to the
 // engine's flush event.
 func (n *Node) StateFlushed() {
+	n.flushes.Add(1)
 	select {
 	case n.wake <- struct{}{}:
 	default:
@@ -74,6 +75,7 @@ func (n *Node) Truncate(flush bool) error {
 		if err := n.cfg.State.Flush(); err != nil {
 			return err
 		}
+		n.flushes.Add(1)
 	}
 	n.mu.Lock()
 	shards := n.list()
