@@ -77,14 +77,31 @@ func (tr *track) levels(begun time.Time) map[string]struct {
 	}
 }
 
+// Each read level keeps what it promises, at every node.
+func TestReadLevels(t *testing.T) {
+	f := newTrio(t)
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T, *fleet)
+	}{
+		{"at a node that is cut off", levelsAtANodeThatIsCutOff},
+		{"at a leader that stood still", aLeaderThatStoodStillServesNothingOld},
+		{"linearizable reads share rounds", linearizableReadsShareRounds},
+		{"under faults", levelsUnderFaults},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t, f) })
+		f.board.heal()
+		f.settled()
+	}
+}
+
 // A node that is cut off refuses what it cannot answer: it never shows what is older
 // than a token, what is older than the bound, or an answer that nobody confirmed. Once
 // it is back it answers all.
-func TestReadLevelsAtANodeThatIsCutOff(t *testing.T) {
-	f := newTrio(t)
+func levelsAtANodeThatIsCutOff(t *testing.T, f *fleet) {
 	var tracks []*track
 	for i := range 8 { // over all shards, and so all leaders
-		tracks = append(tracks, &track{key: fmt.Sprintf("level %d", i)})
+		tracks = append(tracks, &track{key: fmt.Sprintf("cut off %d", i)})
 	}
 	write := func(d *daemon) {
 		t.Helper()
@@ -148,18 +165,17 @@ func (f *fleet) readCutOff(off int, how string, tracks []*track) int {
 	return int(refused.Load())
 }
 
-// Whatever happens to nodes and links, each level keeps what it promises at every node.
-func TestReadLevelsUnderFaults(t *testing.T) {
+// Whatever happens to nodes and links.
+func levelsUnderFaults(t *testing.T, f *fleet) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewSource(seed))
-	f := newTrio(t)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	answered := map[string]int{}
 	for i := range 4 {
-		tr := &track{key: fmt.Sprintf("level %d", i)}
+		tr := &track{key: fmt.Sprintf("faults %d", i)}
 		wg.Go(func() { each(stop, func() { f.within(func(ctx context.Context) { _ = tr.incr(ctx, f.node(0)) }) }) })
 		for node := range f.places {
 			wg.Go(func() {
@@ -231,9 +247,8 @@ func (f *fleet) within(do func(context.Context)) {
 
 // Linearizable reads that come at once share the rounds in which a leader has itself
 // confirmed, so a slow network costs them a round or two and not one each.
-func TestLinearizableReadsShareRounds(t *testing.T) {
+func linearizableReadsShareRounds(t *testing.T, f *fleet) {
 	const readers, delay = 200, 100 * time.Millisecond
-	f := newTrio(t)
 	tr := &track{key: "shared"}
 	until(t, f, rand.New(rand.NewSource(1)), tr.incr)
 	for i := range f.places {
@@ -269,11 +284,10 @@ func TestLinearizableReadsShareRounds(t *testing.T) {
 
 // A leader that stood still wakes as one among others, and does not know it yet. It
 // answers none of the calls that waited for it by what it had before.
-func TestALeaderThatStoodStillServesNothingOld(t *testing.T) {
-	f := newTrio(t)
+func aLeaderThatStoodStillServesNothingOld(t *testing.T, f *fleet) {
 	var tracks []*track
 	for i := range 8 {
-		tracks = append(tracks, &track{key: fmt.Sprintf("level %d", i)})
+		tracks = append(tracks, &track{key: fmt.Sprintf("stood still %d", i)})
 	}
 	write := func(d *daemon) {
 		t.Helper()
