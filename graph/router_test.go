@@ -62,12 +62,15 @@ func (l link) Deliver(ctx context.Context, to uint32, delivery []byte) ([]byte, 
 	return l.town.nodes[l.to].g.Deliver(ctx, to, delivery)
 }
 
-func newTown(t *testing.T) *town {
+func newTown(t *testing.T, change ...func(node int, c *Config)) *town {
 	tn := &town{}
 	for i := range tn.nodes {
 		tn.nodes[i] = newWorld(t, true, func(c *Config) {
 			c.Replicas = []uint32{uint32(i), uint32(i + 2)}
 			c.Remote = link{town: tn, to: 1 - i}
+			for _, f := range change {
+				f(i, c)
+			}
 		})
 	}
 	for i := range tn.routers {
@@ -246,5 +249,23 @@ func TestAReplicaThatIsTooOldRefusesCheapReads(t *testing.T) {
 	}
 	if _, err := g.HasEdges(t.Context(), ReadOptions{Level: AtLeastAsFresh}, 1, []uint64{1}, []uint64{2}, exists[:]); err != nil || !exists[0] {
 		t.Errorf("with a token: %v, %v", exists, err)
+	}
+}
+
+// Edges without a time get it where their shard is led: a router whose clock is an hour
+// ahead gives none that the others would refuse.
+func TestAWrongClockOfTheRouterIsNobodysMistake(t *testing.T) {
+	tn := newTown(t, func(node int, c *Config) {
+		if node == 0 {
+			c.Now = func() time.Time { return time.Now().Add(time.Hour) }
+		}
+	})
+	like := tn.nodes[0].edgeType("like")
+	for src := range uint64(16) { // over all shards
+		res, _, err := tn.routers[0].Mutate(t.Context(), []Mutation{{Op: OpAdd, Type: like, Src: src + 1, Dst: 1}}, WaitForward)
+		must(t, err)
+		if res[0].Outcome != Changed {
+			t.Errorf("edge of %d: %+v", src+1, res[0])
+		}
 	}
 }

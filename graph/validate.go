@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -61,9 +62,6 @@ func (g *Graph) normalize(s *Schema, field func(string) string, m *Mutation, now
 		if err := checkTime(field("time"), m.Time, now); err != nil {
 			return err
 		}
-		if m.Time == 0 {
-			m.Time = g.stamp(now)
-		}
 	case OpDelete:
 		m.Time, m.Props = 0, nil
 	default:
@@ -73,6 +71,23 @@ func (g *Graph) normalize(s *Schema, field func(string) string, m *Mutation, now
 		return invalid(field("properties"), fmt.Sprintf("at most %d bytes encoded", MaxProps), "%d bytes", len(m.Props))
 	}
 	return nil
+}
+
+// stamped returns the mutations with a time for each edge that came without one. The
+// node that leads gives it: a time from another, whose clock may be wrong, would have to
+// be checked like a client's.
+func (g *Graph) stamped(ms []Mutation) []Mutation {
+	own := false
+	for i := range ms {
+		if ms[i].Op == OpDelete || ms[i].Time != 0 {
+			continue
+		}
+		if !own { // the caller may have to ask another node
+			ms, own = slices.Clone(ms), true
+		}
+		ms[i].Time = g.stamp(g.now())
+	}
+	return ms
 }
 
 // stamp returns a time for an edge that came without one: now, but later than

@@ -27,7 +27,7 @@ func (g *Graph) Mutate(ctx context.Context, ms []Mutation, wait Wait) ([]Mutatio
 	if err := g.normalizeAll(s, ms); err != nil {
 		return nil, "", err
 	}
-	w := newWrite(g, s, ms, wait)
+	w := newWrite(g, s, g.stamped(ms), wait)
 	if err := g.admit(w); err != nil {
 		return nil, "", err
 	}
