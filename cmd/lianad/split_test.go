@@ -72,7 +72,7 @@ func TestShardsAreSplitUnderLoad(t *testing.T) {
 		f.split(1, 1500)
 	}()
 	time.Sleep(time.Duration(rng.Intn(600)) * time.Millisecond)
-	f.places[victim].down().signal(syscall.SIGKILL)
+	f.places[victim].kill()
 	time.Sleep(2 * time.Second)
 	f.restart(victim)
 	<-done
@@ -88,12 +88,19 @@ func TestShardsAreSplitUnderLoad(t *testing.T) {
 	verifyLedgers(f, ledgers)
 	f.converged()
 	for i := range f.places { // and all of it is found again
-		f.places[i].down().signal(syscall.SIGKILL)
+		f.places[i].kill()
 		f.restart(i)
 		f.settled()
 	}
 	verifyLedgers(f, ledgers)
 	f.converged()
+}
+
+// kill ends the node at once, and waits for its end.
+func (p *place) kill() {
+	d := p.down()
+	d.signal(syscall.SIGKILL)
+	d.wait()
 }
 
 // leads returns the place of the node that leads a shard.

@@ -33,6 +33,7 @@ type leader struct {
 	leading bool
 	begun   time.Time            // of leading
 	heard   map[string]time.Time // last report of each node
+	missed  map[string]time.Time // members that their nodes have not told of since
 
 	mu   sync.Mutex
 	busy map[uint32]bool // shards whose change is under way
@@ -42,7 +43,7 @@ type leader struct {
 }
 
 func newLeader(m *Member) *leader {
-	return &leader{m: m, heard: map[string]time.Time{}, busy: map[uint32]bool{}, next: make(chan struct{}, 1)}
+	return &leader{m: m, heard: map[string]time.Time{}, missed: map[string]time.Time{}, busy: map[uint32]bool{}, next: make(chan struct{}, 1)}
 }
 
 func (l *leader) run(ctx context.Context) {
@@ -78,6 +79,7 @@ func (l *leader) leads() bool {
 	if leading && !l.leading {
 		l.begun = time.Now()
 		clear(l.heard)
+		clear(l.missed)
 	}
 	l.leading = leading
 	return leading
@@ -111,9 +113,37 @@ func (l *leader) round(ctx context.Context) {
 		if s.Splitting != nil {
 			l.splitOn(ctx, &s, seen)
 		}
-		l.step(ctx, mp, &s, view, next(view, wanted(&s), alive))
+		c := next(view, wanted(&s), alive)
+		if m, ok := l.gone(view, reports, now); ok && view.quorumWithout(m.replica, alive) {
+			c = change{kind: removeOf, shard: s.ID, node: m.node, replica: m.replica}
+		}
+		l.step(ctx, mp, &s, view, c)
 	}
 	l.clean(ctx, mp, reports, seen)
+}
+
+// goneAfter is how long a node has to tell of its replicas without one before that is
+// taken to be lost.
+const goneAfter = 10 * time.Second
+
+// gone returns a voter that its node, which answers, does not have: it was sent the
+// parent's state of after a split that it had not applied, and so has no replica of the
+// child. It is removed from the group; another one is made then.
+func (l *leader) gone(s seenShard, reports map[string]*peerv1.GetReplicasResponse, now time.Time) (member, bool) {
+	for _, m := range s.members {
+		rep := reports[m.node]
+		if rep == nil || !m.voter || slices.ContainsFunc(rep.GetReplicas(), func(r *peerv1.Replica) bool { return r.GetShard() == s.id }) {
+			delete(l.missed, m.replica)
+			continue
+		}
+		since, ok := l.missed[m.replica]
+		if !ok {
+			l.missed[m.replica] = now
+		} else if now.Sub(since) > goneAfter {
+			return m, true
+		}
+	}
+	return member{}, false
 }
 
 // foundCluster puts the first map into the catalog.
