@@ -302,7 +302,7 @@ func (p *peerTransport) takeBeat(one *beat) {
 	answer := make(chan raft.RPCResponse, 1)
 	leader := []byte(one.leader)
 	(*handle)(raft.RPC{RespChan: answer, Command: &raft.AppendEntriesRequest{
-		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: leader, Addr: leader}, Term: one.term, Leader: leader,
+		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: leader, Addr: leader}, Term: one.term,
 	}})
 	select {
 	case r := <-answer:

@@ -68,12 +68,6 @@ func (n *pin) release() {
 	}
 }
 
-func (n *pin) drop() {
-	n.of.mu.Lock()
-	defer n.of.mu.Unlock()
-	delete(n.of.set, n)
-}
-
 // clear keeps nothing any more: the log has grown too long.
 func (p *pins) clear() {
 	p.mu.Lock()
