@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/lianadb/liana/graph"
 	"github.com/lianadb/liana/kv"
 	"github.com/lianadb/liana/kv/catalog"
 	"github.com/lianadb/liana/kv/datadir"
+	"github.com/lianadb/liana/kv/shard"
 	peerv1 "github.com/lianadb/liana/proto/peer/v1"
 	"github.com/lianadb/liana/server"
 	"github.com/lianadb/liana/server/cluster"
@@ -73,20 +76,82 @@ type membership struct {
 	pool   *peer.Pool
 	member *cluster.Member
 	router *graph.Router
+
+	mu        sync.Mutex
+	hints     map[string]hint // by node
+	endSeek   context.CancelFunc
+	seekEnded sync.WaitGroup
 }
 
 func newMembership(h host, cfg config, p *ports, log *slog.Logger) *membership {
-	m := &membership{host: h, cfg: cfg, ports: p, log: log, board: catalog.NewBoard(nil)}
+	m := &membership{host: h, cfg: cfg, ports: p, log: log, board: catalog.NewBoard(nil), hints: map[string]hint{}}
 	m.pool = peer.NewPool(m.address, h.wire, p.tls)
 	return m
 }
 
 // address is the peer address of a node as it is known now.
 func (m *membership) address(node string) string {
-	if n := m.board.Map().Node(node); n != nil {
-		return n.PeerAddr
+	n := m.board.Map().Node(node)
+	if n == nil {
+		return ""
 	}
-	return ""
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if h := m.hints[node]; h.instead == n.PeerAddr && h.addr != "" {
+		return h.addr
+	}
+	return n.PeerAddr
+}
+
+// hint is where a node was found, instead of where the map has it.
+type hint struct{ addr, instead string }
+
+// seeds are the addresses of --join, without this node's own.
+func (m *membership) seeds() []string {
+	if m.cfg.Cluster.Join == "" {
+		return nil
+	}
+	return slices.DeleteFunc(strings.Split(m.cfg.Cluster.Join, ","), func(seed string) bool { return seed == m.ports.peerAddr() })
+}
+
+// seek looks for other nodes at the addresses of --join until the catalog has this node's
+// own address: where the addresses of all have changed, no map that anybody has helps.
+func (m *membership) seek(ctx context.Context) {
+	for ctx.Err() == nil {
+		if n := m.board.Map().Node(m.id.NodeID); n != nil && n.PeerAddr == m.ports.peerAddr() {
+			return
+		}
+		for _, seed := range m.seeds() {
+			if err := m.lookAt(ctx, seed); err != nil {
+				m.log.Debug("nobody found", "at", seed, "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// lookAt notes which node is at an address.
+func (m *membership) lookAt(ctx context.Context, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	c, err := peer.DialClient(addr, m.host.wire, m.ports.tls)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	res, err := c.GetReplicas(ctx)
+	if err != nil {
+		return err
+	}
+	if n := m.board.Map().Node(res.GetNodeId()); n != nil && n.PeerAddr != addr {
+		m.mu.Lock()
+		m.hints[n.ID] = hint{addr, n.PeerAddr}
+		m.mu.Unlock()
+	}
+	return nil
 }
 
 func (m *membership) self(id string) catalog.RegisterNode {
@@ -106,8 +171,7 @@ const joinTime = 30 * time.Second
 // join makes a new data directory a member of the cluster that --join names, and
 // returns the identity it is to have. It returns nil where there is nothing to join.
 func (m *membership) join(path string) (*datadir.Identity, error) {
-	seed := m.cfg.Cluster.Join
-	if seed == "" {
+	if m.cfg.Cluster.Join == "" {
 		return nil, nil
 	}
 	if _, known, err := datadir.Peek(path); err != nil || known {
@@ -119,34 +183,30 @@ func (m *membership) join(path string) (*datadir.Identity, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), joinTime)
 	defer cancel()
 	id := datadir.NewNodeID()
-	mp, err := m.ask(ctx, seed, m.self(id))
+	seeds := m.seeds()
+	if len(seeds) == 0 {
+		return nil, usageError{errors.New("cluster.join: it names no other node")}
+	}
+	mp, err := m.ask(ctx, seeds, m.self(id))
 	if err != nil {
-		return nil, fmt.Errorf("join %s: %w", seed, err)
+		return nil, fmt.Errorf("join %s: %w", strings.Join(seeds, ","), err)
 	}
 	m.joined = mp
-	m.log.Info("joined", "cluster", mp.ClusterID, "node", id, "through", seed)
+	m.log.Info("joined", "cluster", mp.ClusterID, "node", id)
 	return &datadir.Identity{
 		ClusterID: mp.ClusterID, NodeID: id, Timeline: mp.Timeline, TokenKey: mp.PageKey, Shards: len(mp.Shards),
 	}, nil
 }
 
-// ask joins through a node, and tries again while it cannot be reached.
-func (m *membership) ask(ctx context.Context, seed string, self catalog.RegisterNode) (*catalog.Map, error) {
-	c, err := peer.DialClient(seed, m.host.wire, m.ports.tls)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	for {
-		res, err := c.Join(ctx, &peerv1.JoinRequest{
-			NodeId: self.ID, PeerAddr: self.PeerAddr, GrpcAddr: self.GRPCAddr,
-			Gateway: self.Gateway, Storage: self.Storage, Zone: self.Zone, Version: version,
-			Level: self.Level,
-		})
+// ask joins through the first of some nodes that answers, and tries again while none
+// does. To be told twice does no harm: the node's id is the same.
+func (m *membership) ask(ctx context.Context, seeds []string, self catalog.RegisterNode) (*catalog.Map, error) {
+	for turn := 0; ; turn++ {
+		mp, err := m.askOne(ctx, seeds[turn%len(seeds)], self)
 		if err == nil {
-			return catalog.DecodeMap(res.GetMap())
+			return mp, nil
 		}
-		if !errors.Is(err, graph.ErrUnreachable) {
+		if !errors.Is(err, graph.ErrUnreachable) && !errors.Is(err, shard.ErrOutcomeUnknown) && !errors.Is(err, shard.ErrNotLeader) {
 			return nil, err
 		}
 		select {
@@ -155,6 +215,28 @@ func (m *membership) ask(ctx context.Context, seed string, self catalog.Register
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// askTime bounds an attempt to join through one node.
+const askTime = 5 * time.Second
+
+func (m *membership) askOne(ctx context.Context, seed string, self catalog.RegisterNode) (*catalog.Map, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	c, err := peer.DialClient(seed, m.host.wire, m.ports.tls)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	res, err := c.Join(ctx, &peerv1.JoinRequest{
+		NodeId: self.ID, PeerAddr: self.PeerAddr, GrpcAddr: self.GRPCAddr,
+		Gateway: self.Gateway, Storage: self.Storage, Zone: self.Zone, Version: version,
+		Level: self.Level,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return catalog.DecodeMap(res.GetMap())
 }
 
 // load brings the last map that is known onto the board.
@@ -189,7 +271,7 @@ func (n *node) openCluster(schema *graph.Schema) error {
 	m := n.cluster
 	m.member = cluster.New(cluster.Config{
 		Self: m.self(m.id.NodeID), Node: n.shards, State: n.state,
-		Board: m.board, File: m.file, Pool: m.pool, DeadAfter: m.cfg.Cluster.DeadAfter, MaxDead: m.cfg.Cluster.MaxDead,
+		Board: m.board, File: m.file, Pool: m.pool, DeadAfter: m.cfg.Cluster.DeadAfter, MaxDead: m.cfg.Cluster.MaxDead, MovesAtOnce: m.cfg.Cluster.MovesAtOnce,
 		Schema: schema, Expelled: n.expel, Log: m.log,
 	})
 	founder := !m.id.Joined && m.board.Map().Version == 0
@@ -272,6 +354,9 @@ func (n *node) serveCluster() error {
 	})
 	m.member.Start(n.graph)
 	if m.ports.peer != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		m.endSeek = cancel
+		m.seekEnded.Go(func() { m.seek(ctx) })
 		m.ports.peer.Serve(peer.Services{Local: n.graph, Cluster: m.member.Service(), Streams: n.shards.Accept})
 	}
 	return nil
@@ -279,6 +364,10 @@ func (n *node) serveCluster() error {
 
 // stop leaves the cluster's calls unanswered from here on.
 func (m *membership) stop() {
+	if m.endSeek != nil {
+		m.endSeek()
+	}
+	m.seekEnded.Wait()
 	if m.member != nil {
 		m.member.Stop()
 	}

@@ -40,8 +40,8 @@ type config struct {
 
 // clusterConfig says how the node is one of several.
 type clusterConfig struct {
-	// Join is the peer address of a node of the cluster that a new data directory
-	// joins; an existing one is of its cluster already.
+	// Join are peer addresses, with commas between, of nodes of the cluster that a new
+	// data directory joins; an existing one is of its cluster already.
 	Join string `yaml:"join"`
 	// Replication is the number of replicas of each shard, where this node founds the
 	// cluster (0: 1).
@@ -55,6 +55,10 @@ type clusterConfig struct {
 	DeadAfter time.Duration `yaml:"dead_after"`
 	// MaxDead is how many nodes may be replaced so at once (0: a quarter of them).
 	MaxDead int `yaml:"max_dead"`
+	// MovesAtOnce is how many shards change their members at the same time.
+	MovesAtOnce int `yaml:"moves_at_once"`
+	// MoveBytes is how many bytes a second this node sends for moves (0: no bound).
+	MoveBytes int64 `yaml:"move_bytes_per_second"`
 	// TLS are the files of this node's certificate; without them nodes talk in the clear.
 	TLS tlsConfig `yaml:"tls"`
 }
@@ -106,6 +110,12 @@ func (c clusterConfig) validate() error {
 	if c.DeadAfter < time.Second {
 		errs = append(errs, fmt.Errorf("cluster.dead_after: %v (allowed: 1s or more)", c.DeadAfter))
 	}
+	if c.MovesAtOnce < 1 || c.MovesAtOnce > 64 {
+		errs = append(errs, fmt.Errorf("cluster.moves_at_once: %d (allowed: 1 to 64)", c.MovesAtOnce))
+	}
+	if c.MoveBytes != 0 && c.MoveBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("cluster.move_bytes_per_second: %d (allowed: 1048576 or more, or 0 for no bound)", c.MoveBytes))
+	}
 	if t := c.TLS; t != (tlsConfig{}) && (t.Cert == "" || t.Key == "" || t.CA == "") {
 		errs = append(errs, errors.New("cluster.tls: cert, key and ca belong together: name all three, or none"))
 	}
@@ -143,7 +153,7 @@ func defaults() config {
 		DataDir:   "./liana-data",
 		LogFormat: "text",
 		LogLevel:  "info",
-		Cluster:   clusterConfig{Roles: roleGateway + "," + roleStorage, DeadAfter: 5 * time.Minute},
+		Cluster:   clusterConfig{Roles: roleGateway + "," + roleStorage, DeadAfter: 5 * time.Minute, MovesAtOnce: 2, MoveBytes: 64 << 20},
 		Config:    server.Defaults(),
 		Storage: storageConfig{
 			MemoryLimitBytes: 768 << 20,
@@ -234,7 +244,7 @@ func bind(set *pflag.FlagSet, c *config) {
 	set.StringVar(&c.HTTPAddr, "http-addr", c.HTTPAddr, "address of health, metrics and profiles")
 	set.StringVar(&c.RESPAddr, "resp-addr", c.RESPAddr, "address of the Redis protocol (not served yet)")
 	set.StringVar(&c.PeerAddr, "peer-addr", c.PeerAddr, "address for the other nodes of the cluster")
-	set.StringVar(&c.Cluster.Join, "join", c.Cluster.Join, "peer address of a node whose cluster a new data directory joins")
+	set.StringVar(&c.Cluster.Join, "join", c.Cluster.Join, "peer addresses, with commas between, of nodes whose cluster a new data directory joins")
 	set.IntVar(&c.Cluster.Replication, "replication", c.Cluster.Replication, "replicas of each shard, where this node founds the cluster: 1, 3, 5 or 7 (0: 1)")
 	set.StringVar(&c.Cluster.Roles, "roles", c.Cluster.Roles, "what the node does: gateway, storage or both")
 	set.BoolVar(&c.AllowRemote, "allow-remote", c.AllowRemote, "permit addresses that other machines can reach; there is no authentication")

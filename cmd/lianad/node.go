@@ -127,7 +127,7 @@ func (n *node) openShards() (err error) {
 		State: n.state, Log: n.wal, StablePath: n.dir.StablePath(),
 		NodeID: n.dir.Identity().NodeID, ClusterID: n.dir.Identity().ClusterID, Dial: n.cluster.pool.Dial,
 		Logger: n.log, Clock: n.host.clock,
-		Limits: shard.Limits{LogBytes: n.cfg.Storage.RaftLogBytes},
+		Limits: shard.Limits{LogBytes: n.cfg.Storage.RaftLogBytes, TransferBytes: n.cfg.Cluster.MoveBytes},
 	})
 	if err != nil {
 		return err

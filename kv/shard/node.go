@@ -77,6 +77,9 @@ type Limits struct {
 	// PinBytes is the size of a log beyond which it is cut though a replica that was
 	// sent a snapshot has not caught up (4 GiB). It will need another.
 	PinBytes int64
+	// TransferBytes is how many bytes a second the node sends in all transfers of states
+	// together (0: no bound).
+	TransferBytes int64
 	// StoreTimeout is how long storing log entries, a term or a vote may take before the
 	// shard gives up (10 s). After half of it, or where storing entries takes a tenth of
 	// it for all of it, the node hands its leaderships over.
@@ -127,7 +130,7 @@ func (c *NodeConfig) validate() error {
 	case l.EntryCommands < 1 || l.EntryCommands > MaxEntryCommands:
 		return fmt.Errorf("shard: %d commands an entry: 1 to %d", l.EntryCommands, MaxEntryCommands)
 	case min(l.EntryBytes, l.Flying, l.QueueCommands, l.QueueBytes) < 1,
-		l.LogBytes < 1, l.KeepBytes < 0, l.PinBytes < 0, l.StoreTimeout < time.Millisecond:
+		l.LogBytes < 1, l.KeepBytes < 0, l.PinBytes < 0, l.TransferBytes < 0, l.StoreTimeout < time.Millisecond:
 		return errors.New("shard: a limit is out of range")
 	}
 	return nil
@@ -140,6 +143,7 @@ type Node struct {
 	stamp     stamp
 	bolt      *raftboltdb.BoltStore
 	greetings greetings
+	throttle  throttle // of transfers
 	disk      *disk
 	beats     *beats
 	pulse     *pulse
@@ -180,7 +184,7 @@ func OpenNode(cfg NodeConfig) (*Node, error) {
 		return nil, errors.Join(err, bolt.Close())
 	}
 	n := &Node{
-		cfg: cfg, stamp: own, bolt: bolt, disk: newDisk(cfg.Limits.StoreTimeout),
+		cfg: cfg, stamp: own, bolt: bolt, disk: newDisk(cfg.Limits.StoreTimeout), throttle: throttle{rate: cfg.Limits.TransferBytes},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), shards: make(map[uint32]*Shard),
 	}
 	n.beats = newBeats(n)

@@ -159,9 +159,10 @@ const headSize = 8
 
 // blockWriter writes blocks. Each may take stallTime.
 type blockWriter struct {
-	conn net.Conn
-	buf  []byte // begins with room for the head
-	sent func() // called for each block
+	conn     net.Conn
+	buf      []byte          // begins with room for the head
+	sent     func()          // called for each block
+	throttle func(bytes int) // called before each block is sent; may be nil
 }
 
 func newBlockWriter(conn net.Conn, sent func()) *blockWriter {
@@ -182,6 +183,9 @@ func (b *blockWriter) flush() error {
 	content := b.buf[headSize:]
 	binary.BigEndian.PutUint32(b.buf, uint32(len(content)))
 	binary.BigEndian.PutUint32(b.buf[4:], crc32.Checksum(content, castagnoli))
+	if b.throttle != nil {
+		b.throttle(len(b.buf))
+	}
 	if err := b.conn.SetWriteDeadline(time.Now().Add(stallTime)); err != nil {
 		return err
 	}
@@ -254,6 +258,7 @@ func cutRow(b []byte) (key, value, rest []byte, err error) {
 type outgoing struct {
 	of       *fsm
 	pin      *pin
+	throttle *throttle   // may be nil
 	view     kv.Snapshot // nil once it is not needed
 	parts    kv.Parts
 	replaced uint64 // installs that had begun when it was taken
@@ -281,6 +286,9 @@ func (o *outgoing) closeView() error {
 func (o *outgoing) send(conn net.Conn, term uint64) (ticket, error) {
 	h := transferHead{ticket{randomNumber(), o.position}, term, o.parts.Data}
 	w := newBlockWriter(conn, o.pin.touch)
+	if o.throttle != nil {
+		w.throttle = o.throttle.wait
+	}
 	w.buf = append(w.buf, h.encode()...)
 	if err := w.flush(); err != nil {
 		return ticket{}, err

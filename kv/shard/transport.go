@@ -224,6 +224,7 @@ func (p *peerTransport) InstallSnapshot(id raft.ServerID, to raft.ServerAddress,
 		return err
 	}
 	defer conn.Close()
+	out.throttle = &p.streams.node.throttle
 	t, err := out.send(conn, args.Term)
 	if err != nil {
 		return fmt.Errorf("send the state: %w", err)

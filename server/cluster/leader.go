@@ -20,9 +20,6 @@ const (
 	reportTime  = time.Second           // for a node to tell of its replicas
 	aliveWithin = 3 * time.Second       // since the last report of a node
 	changeTime  = 30 * time.Second
-	// changesAtOnce bounds the shards that change their members at the same time, and
-	// with that what the cluster copies beside its work.
-	changesAtOnce = 2
 )
 
 // leader does, on the node that leads the catalog, what the map wants.
@@ -227,7 +224,7 @@ func (l *leader) step(ctx context.Context, mp *catalog.Map, s *catalog.Shard, vi
 func (l *leader) take(id uint32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.busy[id] || len(l.busy) >= changesAtOnce {
+	if l.busy[id] || len(l.busy) >= max(1, l.m.cfg.MovesAtOnce) {
 		return false
 	}
 	l.busy[id] = true

@@ -33,6 +33,9 @@ type Config struct {
 	// MaxDead is how many nodes may be away for so long at once and still be replaced: more
 	// are a sign that the network is cut. 0: a quarter of the storage nodes, at least one.
 	MaxDead int
+	// MovesAtOnce bounds the shards that change their members at the same time, and with
+	// that what the cluster copies beside its work.
+	MovesAtOnce int
 	// Schema, where set, is to be put into force.
 	Schema *graph.Schema
 

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/lianadb/liana/kv/catalog"
@@ -53,7 +54,12 @@ func (r remote) report(ctx context.Context) (*peerv1.GetReplicasResponse, error)
 	if err != nil {
 		return nil, err
 	}
-	return c.GetReplicas(ctx)
+	res, err := c.GetReplicas(ctx)
+	if err == nil && res.GetNodeId() != r.node {
+		// A node whose data was lost comes back under its address, and not as itself.
+		return nil, fmt.Errorf("node %s: its address is that of node %s", r.node, res.GetNodeId())
+	}
+	return res, err
 }
 
 func (r remote) prepare(ctx context.Context, id uint32) (string, error) {
