@@ -303,8 +303,16 @@ func (m *Member) registered() bool {
 		n.Storage == s.Storage && n.Zone == s.Zone && n.Level == s.Level
 }
 
-// Edit has the catalog make an edit, wherever it is led.
+// Edit has the catalog make an edit, wherever it is led. While the cluster is being
+// founded it waits for its first map.
 func (m *Member) Edit(ctx context.Context, expected uint64, e catalog.Edit) error {
+	ctx, cancel := context.WithTimeout(ctx, proposeTime)
+	defer cancel()
+	select {
+	case <-m.cfg.Board.Newer(0):
+	case <-ctx.Done():
+		return fmt.Errorf("catalog: the cluster has no map yet: %w", ctx.Err())
+	}
 	if need, have := catalog.LevelOf(e), m.Map().Level; need > have {
 		return fmt.Errorf("%w: this needs feature level %d, and the cluster is at %d: every node has to run the newer program first",
 			catalog.ErrRefused, need, have)
@@ -313,8 +321,6 @@ func (m *Member) Edit(ctx context.Context, expected uint64, e catalog.Edit) erro
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, proposeTime)
-	defer cancel()
 	res, err := m.propose(ctx, cmd)
 	if err != nil {
 		return fmt.Errorf("catalog: %w", err)
