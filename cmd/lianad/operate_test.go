@@ -220,7 +220,13 @@ func (l *load) end() {
 	}
 	total := int64(0)
 	for c := range uint64(loadClients) {
-		n := l.f.node(0).counter(fmt.Sprint("load ", c))
+		got, err := l.f.node(0).counters.Get(testCtx(t), &pb.GetCounterRequest{
+			Counter: &pb.CounterRef{Key: fmt.Sprint("load ", c)}, Consistency: &pb.Consistency{Level: pb.ReadLevel_LINEARIZABLE},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := got.GetCounters()[0].GetValue()
 		total += n
 		resp, err := l.f.node(1).graph.CountEdges(testCtx(t), &pb.CountEdgesRequest{
 			Vertex: &pb.Vertex{Type: "user", Id: 9000 + c}, Type: "like", Direction: pb.Direction_OUT,
