@@ -93,6 +93,7 @@ func TestShardsAreSplitUnderLoad(t *testing.T) {
 		f.settled()
 	}
 	verifyLedgers(f, ledgers)
+	f.converged()
 }
 
 // kill ends the node at once, and waits for its end.

@@ -515,3 +515,28 @@ func TestNothingAcknowledgedIsLostUnderPartitions(t *testing.T) {
 		t.Logf("w%d: %d applied, %d acknowledged, %d unknown", w, got, least, unknown[w].Load())
 	}
 }
+
+// A follower that comes back while nothing is written learns what is committed: its
+// leader does not take what it told the process before for told.
+func TestARestartedFollowerOfAnIdleLeaderCatchesUp(t *testing.T) {
+	f := newFleet(t, 3, nil).form()
+	f.add("a")
+	f.agree()
+	for range 5 {
+		f.add("b")
+	}
+	f.agree()
+	time.Sleep(300 * time.Millisecond) // all is told
+	for _, r := range f.rigs {
+		if r.shards[1] == f.leader() {
+			continue
+		}
+		f.mu.Lock()
+		delete(f.up, r.node.ID())
+		f.mu.Unlock()
+		r.crash(powerLoss) // its state is behind its log
+		f.open(r)
+		f.startJoined(r)
+		f.agree()
+	}
+}

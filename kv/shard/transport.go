@@ -24,6 +24,9 @@ const (
 	// ticketScale makes Raft wait for an answer to a ticket for transportTimeout times
 	// its size over this, over a minute: a disk may be slow to take the state in.
 	ticketScale = 4
+	// tellAgain is how long a follower that was started again may wait for the news of
+	// what is committed, where nothing else is sent to it.
+	tellAgain = time.Second
 )
 
 // peerTransport is Raft's network transport, with what Raft lacks for it: bounds in
@@ -181,12 +184,15 @@ func (p *peerTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAd
 // boundPipeline bounds messages, and keeps those back that tell nothing: Raft sends one
 // whenever commitTimeout has passed without an entry, which in a node with many idle
 // groups is most of what there is to do. A pipeline ends with the first message that
-// fails, so what was told on it was heard.
+// fails, so what was told on it was heard; but a peer that was started again has
+// forgotten it, and that nobody is there any more is found out by sending only. So it is
+// told again each second.
 type boundPipeline struct {
 	raft.AppendPipeline
 	told  uint64         // index up to which the peer has entries and knows them committed
 	heard *atomic.Uint64 // the newest term that a peer has told of
 	pacer *pacer
+	sent  time.Time
 }
 
 // AppendEntries implements raft.AppendPipeline, for a caller that does not look at the
@@ -199,10 +205,11 @@ func (b *boundPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raf
 		b.pacer.pause(func() bool { // it has all that is in the log
 			return args.PrevLogEntry == b.told && b.pacer.last() == b.told && b.heard.Load() <= args.Term
 		})
-		if b.heard.Load() <= args.Term {
+		if b.heard.Load() <= args.Term && time.Since(b.sent) < tellAgain {
 			return nil, nil
 		}
 	}
+	b.sent = time.Now()
 	last := args.PrevLogEntry
 	if n > 0 {
 		last = args.Entries[n-1].Index
