@@ -83,7 +83,7 @@ clean: ## Remove what was built and measured (never a data directory)
 test: ## Run every test with the race detector (TEST_FLAGS)
 	@.ci/deps
 	$(PLAIN) go test $(TEST_FLAGS) ./cmd/arch ./graph
-	$(RACE) go test -race -vet=off -p 2 -timeout 10m $(TEST_FLAGS) $(TEST_PKGS)
+	$(RACE) go test -race -vet=off -p 2 -timeout 20m $(TEST_FLAGS) $(TEST_PKGS)
 
 .PHONY: test-long
 test-long: ## Run the long tests, then each fuzz target for FUZZTIME
