@@ -357,7 +357,7 @@ func (n *node) serveCluster() error {
 		ctx, cancel := context.WithCancel(context.Background())
 		m.endSeek = cancel
 		m.seekEnded.Go(func() { m.seek(ctx) })
-		m.ports.peer.Serve(peer.Services{Local: n.graph, Cluster: m.member.Service(), Streams: n.shards.Accept})
+		m.ports.peer.Serve(peer.Services{NodeID: m.id.NodeID, Local: n.graph, Cluster: m.member.Service(), Streams: n.shards.Accept})
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/lianadb/liana/kv/catalog"
@@ -54,12 +53,7 @@ func (r remote) report(ctx context.Context) (*peerv1.GetReplicasResponse, error)
 	if err != nil {
 		return nil, err
 	}
-	res, err := c.GetReplicas(ctx)
-	if err == nil && res.GetNodeId() != r.node {
-		// A node whose data was lost comes back under its address, and not as itself.
-		return nil, fmt.Errorf("node %s: its address is that of node %s", r.node, res.GetNodeId())
-	}
-	return res, err
+	return c.GetReplicas(ctx)
 }
 
 func (r remote) prepare(ctx context.Context, id uint32) (string, error) {

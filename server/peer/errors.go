@@ -45,6 +45,7 @@ func kinds() []kind {
 		{19, graph.ErrDiskFull},
 		{32, graph.ErrNoSplit},
 		{33, graph.ErrTrimmed},
+		{34, graph.ErrUnreachable},
 		{20, graph.ErrBacklogged},
 		{21, graph.ErrTooFresh},
 		{22, edgelist.ErrPropsTooLarge},

@@ -104,15 +104,47 @@ func serve(t *testing.T, local Local, streams func(net.Conn)) (*Port, *Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Serve(Services{Local: local, Cluster: noCluster{}, Streams: streams})
+	p.Serve(Services{NodeID: "b", Local: local, Cluster: noCluster{}, Streams: streams})
 	t.Cleanup(p.Stop)
+	return p, clientOf(t, p, "b")
+}
+
+// clientOf returns a client of a node that is said to be at the port's address.
+func clientOf(t *testing.T, p *Port, node string) *Client {
+	t.Helper()
 	pool := NewPool(func(string) string { return p.Addr() }, nil, nil)
 	t.Cleanup(func() { _ = pool.Close() })
-	c, err := pool.Client("b")
+	c, err := pool.Client(node)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p, c
+	return c
+}
+
+// A node that has taken over another's address does not answer for it, and nothing is
+// changed by who meant the other (CASES 44, RULES 11).
+func TestCallsAreAnsweredByTheNodeThatIsMeant(t *testing.T) {
+	e := &echo{}
+	p, _ := serve(t, e, nil)
+	gone := clientOf(t, p, "a")
+	ctx := testCtx(t)
+	_, err := gone.SetCounter(ctx, graph.CounterRef{Key: "k"}, 1, 0)
+	if !errors.Is(err, graph.ErrUnreachable) || errors.Is(err, shard.ErrOutcomeUnknown) || e.got != nil {
+		t.Errorf("a write: %v, arrived: %v", err, e.got)
+	}
+	err = gone.WatchMap(ctx, 0, func([]byte) error { return nil })
+	if !errors.Is(err, graph.ErrUnreachable) {
+		t.Errorf("a stream: %v", err)
+	}
+	// Whoever asks an address which node is there names none.
+	anyone, err := DialClient(p.Addr(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer anyone.Close()
+	if _, err := anyone.SetCounter(ctx, graph.CounterRef{Key: "k"}, 1, 0); err != nil {
+		t.Errorf("without a name: %v", err)
+	}
 }
 
 func testCtx(t *testing.T) context.Context {
@@ -300,7 +332,7 @@ func TestAPoolFollowsChangedAddresses(t *testing.T) {
 	defer pool.Close()
 	for _, p := range []*Port{first, second} {
 		addr = p.Addr()
-		c, err := pool.Client("n")
+		c, err := pool.Client("b")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +342,7 @@ func TestAPoolFollowsChangedAddresses(t *testing.T) {
 		p.Stop()
 	}
 	addr = ""
-	if _, err := pool.Client("n"); !errors.Is(err, graph.ErrUnreachable) {
+	if _, err := pool.Client("b"); !errors.Is(err, graph.ErrUnreachable) {
 		t.Errorf("without an address: %v", err)
 	}
 }

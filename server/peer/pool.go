@@ -54,7 +54,7 @@ func (p *Pool) Client(node string) (*Client, error) {
 	if ok && old.addr == addr {
 		return old.client, nil
 	}
-	c, err := p.dialer.client(node, addr)
+	c, err := p.dialer.client(node, addr, meant(node)...)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +105,8 @@ func DialClient(addr string, wire Wire, config *tls.Config) (*Client, error) {
 // Close closes the client's connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-func (d dialer) client(node, addr string) (*Client, error) {
-	conn, err := grpc.NewClient("passthrough:///"+addr,
+func (d dialer) client(node, addr string, more ...grpc.DialOption) (*Client, error) {
+	conn, err := grpc.NewClient("passthrough:///"+addr, append(more,
 		// TLS, where there is any, lies below: see dialer.
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(d.dial),
@@ -117,7 +117,7 @@ func (d dialer) client(node, addr string) (*Client, error) {
 			MinConnectTimeout: time.Second,
 		}),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
-	)
+	)...)
 	if err != nil {
 		return nil, fmt.Errorf("node %s at %s: %w", node, addr, err)
 	}

@@ -48,6 +48,7 @@ type Port struct {
 // Services are what a port serves. Streams takes over connections of Raft, which
 // have been read up to nothing.
 type Services struct {
+	NodeID  string // calls that name another are refused
 	Local   Local
 	Cluster peerv1.ClusterServer
 	Streams func(net.Conn)
@@ -74,11 +75,11 @@ func (p *Port) Addr() string { return p.listener.Addr().String() }
 // Serve answers until Stop.
 func (p *Port) Serve(s Services) {
 	p.streams = s.Streams
-	p.grpc = grpc.NewServer(
+	p.grpc = grpc.NewServer(append(asked(s.NodeID),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
-	)
+	)...)
 	peerv1.RegisterCallsServer(p.grpc, &calls{local: s.Local})
 	peerv1.RegisterAuditServer(p.grpc, &audit{local: s.Local})
 	peerv1.RegisterClusterServer(p.grpc, s.Cluster)

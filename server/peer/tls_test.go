@@ -98,7 +98,7 @@ func TestOnlyNodesOfTheAuthorityComeIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	local := &echo{}
-	p.Serve(Services{Local: local, Cluster: noCluster{}, Streams: func(c net.Conn) {
+	p.Serve(Services{NodeID: "b", Local: local, Cluster: noCluster{}, Streams: func(c net.Conn) {
 		defer c.Close()
 		b, _ := io.ReadAll(c)
 		streams <- string(b)
@@ -180,7 +180,7 @@ func serveWith(t *testing.T, config *tls.Config) (*Port, *echo) {
 		t.Fatal(err)
 	}
 	local := &echo{}
-	p.Serve(Services{Local: local, Cluster: noCluster{}, Streams: func(c net.Conn) { _ = c.Close() }})
+	p.Serve(Services{NodeID: "b", Local: local, Cluster: noCluster{}, Streams: func(c net.Conn) { _ = c.Close() }})
 	t.Cleanup(p.Stop)
 	return p, local
 }
