@@ -18,7 +18,13 @@ type Hot struct {
 	top    *TopK
 	now    func() time.Time
 	copies *otter.Cache[Key, hotCopy]
+	stats  HotStats
+}
+
+// HotStats count what became of the entries that were wanted of a Hot.
+type HotStats struct {
 	Hits   atomic.Uint64
+	Absent atomic.Uint64 // no copy
 	Stale  atomic.Uint64 // there was a copy, from before what was wanted
 }
 
@@ -43,6 +49,15 @@ func NewHot(next Source, top *TopK, maxBytes uint64) (*Hot, error) {
 	return &Hot{next: next, top: top, now: time.Now, copies: copies}, nil
 }
 
+// Stats returns the counters of this tier.
+func (h *Hot) Stats() *HotStats { return &h.stats }
+
+// Top returns the n keys that are asked for most, the most asked for first.
+func (h *Hot) Top(n int) []HotKey { return h.top.Top(n) }
+
+// Bytes is about how much memory the copies take.
+func (h *Hot) Bytes() uint64 { return h.copies.WeightedSize() }
+
 // Load implements Source.
 func (h *Hot) Load(ctx context.Context, wants []Want, got []Entry) error {
 	var left []int
@@ -52,12 +67,13 @@ func (h *Hot) Load(ctx context.Context, wants []Want, got []Entry) error {
 		c, ok := h.copies.GetIfPresent(wants[i].Key)
 		switch {
 		case !ok || now.Sub(c.since) > hotKeep:
+			h.stats.Absent.Add(1)
 		case c.entry.At.Covers(wants[i].Min):
 			got[i] = c.entry
-			h.Hits.Add(1)
+			h.stats.Hits.Add(1)
 			continue
 		default:
-			h.Stale.Add(1)
+			h.stats.Stale.Add(1)
 		}
 		left = append(left, i)
 	}

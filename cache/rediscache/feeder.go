@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,16 +55,45 @@ type Feeder struct {
 	log    cache.Log
 	now    func() time.Time
 	shards map[uint32]*fedShard
+	relook func(context.Context) // learns anew which server has which slot
+	stats  FeederStats
+	since  atomic.Int64 // ns since 1970: all that was in the logs then is in Redis; 0: nothing to feed
+}
+
+// FeederStats count what a Feeder did.
+type FeederStats struct {
+	Changes atomic.Uint64 // of the logs, sent; again after a failure
+	Pushes  atomic.Uint64 // calls of PUSH that moved p
+	Opened  atomic.Uint64 // slots that had no p
+	Regens  atomic.Uint64 // slots whose entries were all forgotten
+	Faults  atomic.Uint64 // calls that failed
 }
 
 // NewFeeder returns a Feeder.
 func NewFeeder(cfg FeederConfig, client redis.UniversalClient, log cache.Log) *Feeder {
-	return newFeeder(cfg, newRedisConn(client), log)
+	f := newFeeder(cfg, newRedisConn(client), log)
+	if c, ok := client.(*redis.ClusterClient); ok {
+		f.relook = c.ReloadState // it follows no redirection, which would do so
+	}
+	return f
 }
 
 func newFeeder(cfg FeederConfig, c conn, log cache.Log) *Feeder {
 	cfg.setDefaults()
-	return &Feeder{cfg: cfg, conn: c, log: log, now: time.Now, shards: map[uint32]*fedShard{}}
+	return &Feeder{cfg: cfg, conn: c, log: log, now: time.Now, shards: map[uint32]*fedShard{}, relook: func(context.Context) {}}
+}
+
+// Stats returns the counters of this feeder.
+func (f *Feeder) Stats() *FeederStats { return &f.stats }
+
+// Lag is for how long there have been changes that are not in Redis: about a tick
+// while all is well, 0 where no shard is led. Any goroutine may ask.
+func (f *Feeder) Lag() time.Duration {
+	since := f.since.Load()
+	if since == 0 {
+		return 0
+	}
+	return max(0, f.now().Sub(time.Unix(0, since)))
 }
 
 // Run feeds until ctx ends. Failed rounds are told to failed.
@@ -103,5 +133,19 @@ func (f *Feeder) Round(ctx context.Context) error {
 			delete(f.shards, id)
 		}
 	}
+	f.since.Store(f.oldest())
+	if len(errs) > 0 {
+		f.relook(ctx)
+	}
 	return errors.Join(errs...)
+}
+
+// oldest is since when the shard that is furthest behind is so.
+func (f *Feeder) oldest() (since int64) {
+	for _, s := range f.shards { // any order: the least
+		if at := s.fedAt.UnixNano(); since == 0 || at < since {
+			since = at
+		}
+	}
+	return since
 }

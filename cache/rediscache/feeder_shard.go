@@ -2,6 +2,7 @@ package rediscache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -24,6 +25,7 @@ type fedShard struct {
 	cache.Shard
 	f     *Feeder
 	slots []fedSlot
+	fedAt time.Time // all that was in the log then is in Redis
 }
 
 // fedSlot is a slot as its feeder sees it.
@@ -39,7 +41,7 @@ type fedSlot struct {
 }
 
 func newFedShard(f *Feeder, sh cache.Shard) *fedShard {
-	return &fedShard{Shard: sh, f: f, slots: make([]fedSlot, int(sh.Last)-int(sh.First)+1)}
+	return &fedShard{Shard: sh, f: f, slots: make([]fedSlot, int(sh.Last)-int(sh.First)+1), fedAt: f.now()}
 }
 
 func (s *fedShard) slot(i int) cache.Slot { return s.First + cache.Slot(i) }
@@ -47,6 +49,7 @@ func (s *fedShard) slot(i int) cache.Slot { return s.First + cache.Slot(i) }
 func (s *fedShard) head(i int) string { return headKey(s.Timeline, s.slot(i)) }
 
 func (s *fedShard) round(ctx context.Context) error {
+	began := s.f.now()
 	b, err := s.f.log.Bounds(s.ID)
 	if err != nil {
 		return err
@@ -54,13 +57,22 @@ func (s *fedShard) round(ctx context.Context) error {
 	if b.Last > cache.MaxNumber {
 		return fmt.Errorf("position %d is past what is cached", b.Last)
 	}
-	if err := s.look(ctx, b); err != nil {
-		return err
+	// Each goes on with the slots whose server answers.
+	err = errors.Join(s.look(ctx, b), s.read(ctx, b.Last), s.raise(ctx, b.Last))
+	if s.isFed(b.Last) {
+		s.fedAt = began
 	}
-	if err := s.read(ctx, b.Last); err != nil {
-		return err
+	return err
+}
+
+// isFed reports whether Redis has all changes up to a position.
+func (s *fedShard) isFed(to uint64) bool {
+	for i := range s.slots {
+		if sl := &s.slots[i]; !sl.known || sl.told < to {
+			return false
+		}
 	}
-	return s.raise(ctx, b.Last)
+	return true
 }
 
 // look learns p of the slots where it is not known, and sets it where there is
@@ -98,7 +110,8 @@ func (s *fedShard) look(ctx context.Context, b cache.Bounds) error {
 		}
 		p, err := decodeHead(r.values[0])
 		// Another feeder was quicker, maybe: then look again.
-		if err == nil && p.encode() == settle[j].args[len(settle[j].args)-1] {
+		if err == nil && p.encode() == wanted(&settle[j]) {
+			s.count(&settle[j])
 			s.slots[i].unsettled = false
 			s.know(i, p)
 		}
@@ -145,6 +158,7 @@ func (s *fedShard) do(ctx context.Context, calls []call) []reply {
 
 // fault notes that what became of a call on a slot is not known.
 func (s *fedShard) fault(i int, err, first error) error {
+	s.f.stats.Faults.Add(1)
 	s.slots[i].known = false
 	s.slots[i].unsettled = s.slots[i].unsettled || isMigrating(err)
 	if first == nil {
@@ -201,6 +215,7 @@ func (s *fedShard) push(ctx context.Context, through uint64) error {
 		}
 		cs := sl.changes
 		sl.changes = nil
+		s.f.stats.Changes.Add(uint64(len(cs)))
 		for _, c := range s.pushes(i, cs, through) {
 			calls, which = append(calls, c), append(which, i)
 		}
@@ -268,6 +283,7 @@ func (s *fedShard) finish(which []int, calls []call, replies []reply) (firstErr 
 			sl.known = false
 			continue
 		}
+		s.count(&calls[j])
 		sl.p = p
 		sl.seen = s.f.now()
 		sl.raised = sl.seen
@@ -275,12 +291,24 @@ func (s *fedShard) finish(which []int, calls []call, replies []reply) (firstErr 
 	return firstErr
 }
 
-// wanted is p as a PUSH or REGEN leaves it.
+// wanted is p as an OPEN, REGEN or PUSH leaves it.
 func wanted(c *call) string {
-	if c.script == scriptRegen {
-		return c.args[1]
+	if c.script == scriptPush {
+		return c.args[0][:numberSize] + c.args[1]
 	}
-	return c.args[0][:numberSize] + c.args[1]
+	return c.args[len(c.args)-1]
+}
+
+// count counts a call that did what it was made for.
+func (s *fedShard) count(c *call) {
+	switch c.script {
+	case scriptOpen:
+		s.f.stats.Opened.Add(1)
+	case scriptRegen:
+		s.f.stats.Regens.Add(1)
+	case scriptPush:
+		s.f.stats.Pushes.Add(1)
+	}
 }
 
 // raise brings the slots that have not changed for long, or are new here, up to a

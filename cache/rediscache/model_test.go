@@ -95,11 +95,6 @@ func (r *modelRedis) call(c *call) reply {
 		ms, _ := strconv.Atoi(c.args[0])
 		r.leases[c.keys[0]] = time.Now().Add(time.Duration(ms) * time.Millisecond)
 		return one("1")
-	case scriptDrop:
-		for _, k := range c.keys {
-			delete(r.keys, k)
-		}
-		return one("1")
 	}
 	panic("bug: no such script")
 }

@@ -95,13 +95,8 @@ func TestReshardingUnderChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cl := startCluster(t)
-			feeds := newClient(t, cl.options(), onlyFeeder)
-			w := newRealWorld(t, patient(), newClient(t, cl.options()), feeds)
-			round := func() error {
-				err := w.feeder.Round(t.Context())
-				feeds.(*redis.ClusterClient).ReloadState(t.Context())
-				return err
-			}
+			w := newRealWorld(t, patient(), newClient(t, cl.options()), newClient(t, cl.options(), onlyFeeder))
+			round := func() error { return w.feeder.Round(t.Context()) }
 			change := func(peer uint64) {
 				w.m.Apply(cachetest.Add(cachetest.Like(5), peer, 1), cachetest.Add(cachetest.Like(21), peer, 1))
 				must(t, w.polls.Round(t.Context(), w.m))

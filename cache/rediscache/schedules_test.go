@@ -424,6 +424,13 @@ func TestOneNodeDownLeavesTheOthers(t *testing.T) {
 		must(t, tier.Load(t.Context(), wants, make([]cache.Entry, 2)))
 		time.Sleep(2 * time.Millisecond)
 	}
+	m.Apply(cachetest.Add(cachetest.Like(1), 2, 2))
+	if err := f.Round(t.Context()); err == nil {
+		t.Error("a node is down and the feeder says nothing")
+	}
+	if p := f.shards[1].slots[1].p; p.h < m.Last(1).Number {
+		t.Errorf("the slot of the node that is up is fed up to %d, its last change is %d", p.h, m.Last(1).Number)
+	}
 	if s := tier.Stats(); s.Hits.Load() != 4 || tier.OpenBreakers() != 1 {
 		t.Errorf("%d hits of 4 on the node that is up, %d breakers open", s.Hits.Load(), tier.OpenBreakers())
 	}

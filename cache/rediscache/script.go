@@ -21,8 +21,6 @@ var (
 	luaRegen string
 	//go:embed scripts/lease.lua
 	luaLease string
-	//go:embed scripts/drop.lua
-	luaDrop string
 )
 
 // script is one of the scripts that write.
@@ -36,18 +34,17 @@ const (
 	scriptOpen
 	scriptRegen
 	scriptLease
-	scriptDrop
 	numScripts
 )
 
 func (s script) String() string {
-	return [...]string{"mget", "push", "fill", "nudge", "open", "regen", "lease", "drop"}[s]
+	return [...]string{"mget", "push", "fill", "nudge", "open", "regen", "lease"}[s]
 }
 
 // text is the script as Redis gets it.
 func (s script) text() string {
 	return [...]string{
-		"", luaCommon + luaPush, luaCommon + luaFill, luaCommon + luaNudge, luaOpen, luaRegen, luaLease, luaDrop,
+		"", luaCommon + luaPush, luaCommon + luaFill, luaCommon + luaNudge, luaOpen, luaRegen, luaLease,
 	}[s]
 }
 

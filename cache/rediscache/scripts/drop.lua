@@ -1,3 +1,0 @@
--- DROP removes entries.
-redis.call('DEL', unpack(KEYS))
-return '1'
