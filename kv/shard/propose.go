@@ -15,6 +15,10 @@ import (
 // term, where Raft refused the entry though the replica still leads.
 const reopenAfter = 20 * time.Millisecond
 
+// worthAnother is how many commands are worth an entry while one is on its way to other
+// replicas. There an entry costs, in messages, syncs and wake-ups, as much as dozens of commands.
+const worthAnother = 64
+
 // proposer owns the way from the queue into the log. One goroutine (run)
 // follows leadership, gathers, stamps and hands entries to Raft; a short-lived
 // goroutine for each entry on its way waits for Raft's answer.
@@ -223,6 +227,9 @@ func (p *proposer) lose() {
 // what came while the last was synced, and is synced while that is applied.
 func (p *proposer) dispatch() {
 	for p.open && len(p.storing) == 0 && p.flying < p.limits.Flying {
+		if p.flying > 0 && p.queue.length() < worthAnother && len(p.raft().GetConfiguration().Configuration().Servers) > 1 {
+			return
+		}
 		p.queue.settle(p.limits.EntryCommands)
 		p.scratch = p.queue.take(p.scratch[:0], p.limits.EntryCommands, p.limits.EntryBytes)
 		if len(p.scratch) == 0 {

@@ -207,15 +207,20 @@ func (q *queue) empty() bool {
 	return q.slots == 0
 }
 
+// length is how many proposals wait.
+func (q *queue) length() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting
+}
+
 // settle yields the processor as long as the queue grows, up to count. Callers
 // that were just answered come back before an entry is formed without most of
 // them: with 64 callers that about doubles the size of an entry. It never
 // sleeps, so a lone caller pays one yield.
 func (q *queue) settle(count int) {
 	for last := 0; ; {
-		q.mu.Lock()
-		n := q.waiting
-		q.mu.Unlock()
+		n := q.length()
 		if n == last || n >= count {
 			return
 		}
