@@ -77,6 +77,7 @@ func (s *Server) newGRPC() *grpc.Server {
 	g := grpc.NewServer(
 		grpc.MaxRecvMsgSize(l.MaxMessageBytes),
 		grpc.MaxConcurrentStreams(l.MaxConnectionCalls),
+		grpc.InitialWindowSize(callWindow), grpc.InitialConnWindowSize(connWindow),
 		grpc.MaxHeaderListSize(16<<10),
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.WaitForHandlers(true),
@@ -145,6 +146,13 @@ func (s *Server) Readiness() error {
 // streamWorkers are goroutines that serve calls one after the other, with stacks
 // that have grown already. With more calls at once, gRPC starts others.
 const streamWorkers = 128
+
+// Windows of flow control for what clients send, per call and per connection. Named, they
+// stay as they are: else gRPC measures each connection with a ping for nearly every message.
+const (
+	callWindow = 1 << 20
+	connWindow = 2 << 20
+)
 
 // readyInterval is the time between two looks at the shards.
 const readyInterval = 50 * time.Millisecond

@@ -15,7 +15,7 @@ import (
 // Client is another node, as a graph.Service.
 type Client struct {
 	node    string
-	conn    *grpc.ClientConn
+	conn    *lane
 	calls   peerv1.CallsClient
 	cluster peerv1.ClusterClient
 	audit   peerv1.AuditClient
@@ -24,9 +24,10 @@ type Client struct {
 var _ graph.Service = (*Client)(nil)
 
 func newClient(node string, conn *grpc.ClientConn) *Client {
+	l := newLane(conn)
 	return &Client{
-		node: node, conn: conn,
-		calls: peerv1.NewCallsClient(conn), cluster: peerv1.NewClusterClient(conn), audit: peerv1.NewAuditClient(conn),
+		node: node, conn: l,
+		calls: peerv1.NewCallsClient(l), cluster: peerv1.NewClusterClient(conn), audit: peerv1.NewAuditClient(conn),
 	}
 }
 

@@ -59,7 +59,7 @@ func (p *Pool) Client(node string) (*Client, error) {
 		return nil, err
 	}
 	if ok {
-		_ = old.client.conn.Close()
+		_ = old.client.conn.close()
 	}
 	p.clients[node] = pooled{addr, c}
 	return c, nil
@@ -90,7 +90,7 @@ func (p *Pool) Close() error {
 	p.closed = true
 	var errs []error
 	for _, c := range p.clients { // any order: each is closed for itself
-		errs = append(errs, c.client.conn.Close())
+		errs = append(errs, c.client.conn.close())
 	}
 	clear(p.clients)
 	return errors.Join(errs...)
@@ -103,7 +103,7 @@ func DialClient(addr string, wire Wire, config *tls.Config) (*Client, error) {
 }
 
 // Close closes the client's connection.
-func (c *Client) Close() error { return c.conn.Close() }
+func (c *Client) Close() error { return c.conn.close() }
 
 func (d dialer) client(node, addr string, more ...grpc.DialOption) (*Client, error) {
 	conn, err := grpc.NewClient("passthrough:///"+addr, append(more,
@@ -111,6 +111,7 @@ func (d dialer) client(node, addr string, more ...grpc.DialOption) (*Client, err
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(d.dial),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithInitialWindowSize(callWindow), grpc.WithInitialConnWindowSize(connWindow),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 2 * time.Second, Timeout: 2 * time.Second, PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},

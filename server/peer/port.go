@@ -23,6 +23,10 @@ const (
 	// maxMessage is the size of the largest message: a batch of 10,000 edges with 1 KiB
 	// of properties each, and a delivery of 256 KiB, are well below it.
 	maxMessage = 32 << 20
+	// Windows of flow control, per call and per connection. Named, they stay as they are:
+	// else gRPC measures the connection with a ping for nearly every message.
+	callWindow = 1 << 20
+	connWindow = 4 << 20
 	// firstByteWait is how long a new connection may take to say what it is.
 	firstByteWait = 5 * time.Second
 	// maxUnknown bounds connections that have not said what they are.
@@ -77,10 +81,13 @@ func (p *Port) Serve(s Services) {
 	p.streams = s.Streams
 	p.grpc = grpc.NewServer(append(asked(s.NodeID),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.InitialWindowSize(callWindow), grpc.InitialConnWindowSize(connWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 	)...)
-	peerv1.RegisterCallsServer(p.grpc, &calls{local: s.Local})
+	local := &calls{local: s.Local}
+	peerv1.RegisterCallsServer(p.grpc, local)
+	peerv1.RegisterLaneServer(p.grpc, &carrier{calls: local, stop: p.stop})
 	peerv1.RegisterAuditServer(p.grpc, &audit{local: s.Local})
 	peerv1.RegisterClusterServer(p.grpc, s.Cluster)
 	p.done.Go(func() {
