@@ -7,7 +7,6 @@ import (
 
 	"github.com/lianadb/liana/edgelist"
 	"github.com/lianadb/liana/kv"
-	"github.com/lianadb/liana/kv/shard"
 )
 
 // The two ends of an edge may lie in shards of which no node has replicas of both. For a
@@ -84,22 +83,6 @@ func Passed(from, to uint32, fromThen, toThen, fromNow, toNow *SeenEnds) bool {
 // MaxFoundEnds bounds the ends that FindEnds returns.
 const MaxFoundEnds = 50_000
 
-// audited returns a view of this node's replica of a shard.
-func (g *Graph) audited(id uint32) (*view, error) {
-	if id >= MaxShards {
-		return nil, fmt.Errorf("shard %d: %w", id, shard.ErrNotLeader)
-	}
-	mb, err := g.member(id)
-	if err != nil {
-		return nil, err
-	}
-	v, err := mb.machine.acquire()
-	if err != nil {
-		return nil, fmt.Errorf("shard %d: %w", id, err)
-	}
-	return v, nil
-}
-
 // SumEnds returns sums over the ends of all edges in the lists of this node's replica of
 // a shard. Those of all shards, by the same seed, add up to 0 but for edges that differ.
 func (g *Graph) SumEnds(ctx context.Context, id uint32, seed uint64) ([]uint64, error) {
@@ -132,7 +115,7 @@ func (g *Graph) FindEnds(ctx context.Context, id uint32, seed uint64, sums []uin
 
 // eachEnd calls do with the edges of all lists of a replica.
 func (g *Graph) eachEnd(ctx context.Context, id uint32, do func(*EdgeTypeDef, ListKey, *edgelist.Edge) error) error {
-	v, err := g.audited(id)
+	v, err := g.viewOf(id)
 	if err != nil {
 		return err
 	}
@@ -158,10 +141,7 @@ func (g *Graph) eachEnd(ctx context.Context, id uint32, do func(*EdgeTypeDef, Li
 
 // LookAtEnds looks at ends in the lists of this node's replica of a shard.
 func (g *Graph) LookAtEnds(ctx context.Context, id uint32, seed uint64, ends []EdgeEnd) (*SeenEnds, error) {
-	if id >= MaxShards {
-		return nil, fmt.Errorf("shard %d: %w", id, shard.ErrNotLeader)
-	}
-	mb, err := g.member(id)
+	mb, err := g.memberAt(id)
 	if err != nil {
 		return nil, err
 	}

@@ -64,14 +64,6 @@ func (g *Graph) ChangeBounds(id uint32) (ChangeBounds, error) {
 	return ChangeBounds{Timeline: v.timeline, Floor: v.changeFloor, Last: v.position}, nil
 }
 
-func (g *Graph) viewOf(id uint32) (*view, error) {
-	mb, err := g.member(id)
-	if err != nil {
-		return nil, err
-	}
-	return mb.machine.acquire()
-}
-
 // ReadChanges calls tell with the changes of a shard past a position, in order, and
 // returns the position up to which all are told: it ends with the log entry in which
 // limit is reached, or where the log ends now. What tell is given is overwritten by the

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lianadb/liana/edgelist"
+	"github.com/lianadb/liana/kv/shard"
 )
 
 // logReader is what somebody who reads the change log alone makes of it.
@@ -221,5 +222,25 @@ func TestATrimmedChangeLogSaysSo(t *testing.T) {
 	}
 	if again, err := w.g.ReadChanges(context.Background(), 0, through, 10, func(*Change) { t.Error("told") }); err != nil || again != through {
 		t.Errorf("at the end: %d, %v", again, err)
+	}
+}
+
+// The number of a shard comes from another node, or from a caller: no number is too large
+// to be answered.
+func TestAShardOfAnyNumberIsRefused(t *testing.T) {
+	w := newWorld(t, true, func(c *Config) { c.Shards = 1 })
+	ctx := t.Context()
+	for _, id := range []uint32{1, MaxShards - 1, MaxShards, 1<<32 - 1} {
+		_, changes := w.g.ReadChanges(ctx, id, 0, 1, func(*Change) {})
+		_, bounds := w.g.ChangeBounds(id)
+		_, digest := w.g.Digest(ctx, id)
+		_, sums := w.g.SumEnds(ctx, id, 1)
+		_, ends := w.g.LookAtEnds(ctx, id, 1, nil)
+		_, point := w.g.SplitPoint(id)
+		for call, err := range map[string]error{"changes": changes, "bounds": bounds, "digest": digest, "sums": sums, "ends": ends, "split point": point} {
+			if !errors.Is(err, shard.ErrNotLeader) {
+				t.Errorf("%s of shard %d: %v", call, id, err)
+			}
+		}
 	}
 }

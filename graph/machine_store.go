@@ -169,14 +169,27 @@ func decodeStream(b []byte) (epoch, pos uint64, err error) {
 	return binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint64(b[9:]), nil
 }
 
+// readLocal returns a row that a shard may have once, nil where it has none. A row is
+// never empty.
+func readLocal(r kv.Reader, shard uint32, family byte) ([]byte, error) {
+	row, err := r.Get(nil, appendLocal(nil, shard, family))
+	switch {
+	case errors.Is(err, kv.ErrNotFound):
+		return nil, nil
+	case err == nil && len(row) == 0:
+		return nil, kv.Corruptionf("shard %d: row of family %d is empty", shard, family)
+	}
+	return row, err
+}
+
 // load reads the machine's own rows. A store without them is an empty shard.
 func (m *Machine) load() error {
-	meta, err := m.cfg.Store.Get(nil, appendLocal(nil, m.cfg.ID, localMeta))
-	if errors.Is(err, kv.ErrNotFound) {
-		return nil
-	}
+	meta, err := readLocal(m.cfg.Store, m.cfg.ID, localMeta)
 	if err != nil {
 		return fmt.Errorf("meta: %w", err)
+	}
+	if meta == nil {
+		return nil
 	}
 	if len(meta) != metaSize || meta[0] != metaVersion {
 		return kv.Corruptionf("meta row of %d bytes", len(meta))
@@ -213,11 +226,8 @@ func (m *Machine) load() error {
 // loadSchema reads the schema. There is none where the shard's first entry, which
 // only opens a term, was cut and the init command behind it was not.
 func (m *Machine) loadSchema() error {
-	text, err := m.cfg.Store.Get(nil, appendLocal(nil, m.cfg.ID, localSchema))
-	if errors.Is(err, kv.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
+	text, err := readLocal(m.cfg.Store, m.cfg.ID, localSchema)
+	if text == nil || err != nil {
 		return err
 	}
 	if m.schema, err = decodeSchema(text); err != nil {
@@ -228,11 +238,8 @@ func (m *Machine) loadSchema() error {
 
 // loadFamily reads which shards this one was one with, if any.
 func (m *Machine) loadFamily() error {
-	row, err := m.cfg.Store.Get(nil, appendLocal(nil, m.cfg.ID, localFamily))
-	if errors.Is(err, kv.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
+	row, err := readLocal(m.cfg.Store, m.cfg.ID, localFamily)
+	if row == nil || err != nil {
 		return err
 	}
 	m.family, err = decodeFamily(row)
@@ -253,11 +260,8 @@ func (m *Machine) loadOwners() error {
 
 // readOwners returns the owners in the state of a shard, nil where it has none.
 func readOwners(r kv.Reader, shard uint32) (owners, error) {
-	row, err := r.Get(nil, appendLocal(nil, shard, localOwners))
-	if errors.Is(err, kv.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
+	row, err := readLocal(r, shard, localOwners)
+	if row == nil || err != nil {
 		return nil, err
 	}
 	return decodeOwners(row)

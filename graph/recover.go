@@ -3,7 +3,6 @@ package graph
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/lianadb/liana/kv"
@@ -83,11 +82,8 @@ func encodeRecoveries(n uint64) []byte {
 const recoveriesVersion = 1
 
 func (m *Machine) loadRecoveries() error {
-	row, err := m.cfg.Store.Get(nil, appendLocal(nil, m.cfg.ID, localRecoveries))
-	if errors.Is(err, kv.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
+	row, err := readLocal(m.cfg.Store, m.cfg.ID, localRecoveries)
+	if row == nil || err != nil {
 		return err
 	}
 	if len(row) != 9 || row[0] != recoveriesVersion {

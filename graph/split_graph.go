@@ -47,11 +47,7 @@ func (g *Graph) Split(ctx context.Context, id, child uint32, at Slot) error {
 // SplitPoint returns the slot that parts the data of a shard into halves of about one
 // size, as this node's store estimates it.
 func (g *Graph) SplitPoint(id uint32) (Slot, error) {
-	mb, err := g.memberAt(id)
-	if err != nil {
-		return 0, err
-	}
-	v, err := mb.machine.acquire()
+	v, err := g.viewOf(id)
 	if err != nil {
 		return 0, err
 	}
@@ -123,6 +119,19 @@ func (g *Graph) memberAt(id uint32) (*member, error) {
 	}
 	mb, err := g.member(id)
 	return mb, g.moved(id, err)
+}
+
+// viewOf returns a view of this node's replica of a shard of any number.
+func (g *Graph) viewOf(id uint32) (*view, error) {
+	mb, err := g.memberAt(id)
+	if err != nil {
+		return nil, err
+	}
+	v, err := mb.machine.acquire()
+	if err != nil {
+		return nil, fmt.Errorf("shard %d: %w", id, err)
+	}
+	return v, nil
 }
 
 // born notes that a split has made a replica of child on this node. It never waits.
