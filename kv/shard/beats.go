@@ -22,7 +22,6 @@ import (
 const (
 	maxBeats     = 1 << 12 // in one message
 	maxBeatBytes = 1 << 20
-	beatTime     = time.Second // for the replicas of a node to take one message
 )
 
 // beat is a heartbeat of one group on its way.
@@ -239,7 +238,9 @@ func (b *beats) answerOnce(conn net.Conn) error {
 }
 
 // takeBeats hands heartbeats to their replicas. One may have to save a term first, on
-// a disk that hangs: it is not waited for longer than beatTime, and holds up no other.
+// a disk that hangs. The next message comes only when this one is answered, with the
+// heartbeats of all groups, so a replica is waited for as long as they gather: both
+// together are half of the time after which a follower stands for election.
 func (n *Node) takeBeats(got []*beat) []beatAnswer {
 	for _, one := range got {
 		_, i, why := n.meant(hello{forRaft, n.cfg.ClusterID, one.shard, one.replica})
@@ -249,7 +250,7 @@ func (n *Node) takeBeats(got []*beat) []beatAnswer {
 		}
 		go i.transport.takeBeat(one)
 	}
-	ctx, cancel := context.WithTimeout(n.beats.ctx, beatTime)
+	ctx, cancel := context.WithTimeout(n.beats.ctx, n.cfg.PeerHeartbeat/4)
 	defer cancel()
 	answers := make([]beatAnswer, len(got))
 	for i, one := range got {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 func TestHeartbeatFormatsAreFrozen(t *testing.T) {
@@ -127,5 +129,29 @@ func TestHeartbeatsOfGarbage(t *testing.T) {
 			t.Errorf("%q: %v, want an end", garbage, err)
 		}
 		_ = here.Close()
+	}
+}
+
+// A replica that does not take its heartbeat holds up those of the other groups no longer
+// than they gather: a message waits for the answer to the one before.
+func TestAReplicaThatHangsHoldsUpNoHeartbeats(t *testing.T) {
+	f := newFleet(t, 2, func(c *NodeConfig) { c.PeerHeartbeat = 400 * time.Millisecond }).form()
+	n, hung := f.rigs[1].node, f.rigs[1].shards[1]
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	hang := func(raft.RPC) { <-release }
+	hung.instance.Load().transport.SetHeartbeatHandler(hang)
+	begun := time.Now()
+	answers := n.takeBeats([]*beat{
+		{shard: 1, term: 1, replica: hung.replica, answered: make(chan beatAnswer, 1)},
+		{shard: 1, term: 1, replica: "n2.other", answered: make(chan beatAnswer, 1)},
+	})
+	if took := time.Since(begun); took >= time.Second {
+		t.Errorf("answered after %v, at a heartbeat of 400ms", took)
+	}
+	for i, want := range []string{"busy", "another replica"} {
+		if err := answers[i].err; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("heartbeat %d: %v, want %q", i, err, want)
+		}
 	}
 }
