@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	lianav1 "github.com/lianadb/liana/proto/liana/v1"
 )
@@ -345,22 +346,10 @@ cluster makes them by itself; breaking off the wait ends none of them.`,
 			if err != nil {
 				return err
 			}
-			bar := c.newProgress("moves made")
-			defer bar.clear()
-			for {
-				answer, err := stream.Recv()
-				if errors.Is(err, io.EOF) {
-					return errors.New("the server ended the call before it was done")
-				}
-				if err != nil {
-					return err
-				}
-				if answer.GetDone() {
-					bar.clear()
-					return c.out.message(answer, func(w io.Writer) { rebalanceTable(w, answer) })
-				}
-				bar.update(uint64(answer.GetMovesDone()), shareOf(uint64(answer.GetMovesDone()), uint64(answer.GetMovesDone()+answer.GetMovesLeft())))
-			}
+			return awaitDone(c, stream, "moves made", func(a *lianav1.RebalanceResponse) (uint64, float64) {
+				done := uint64(a.GetMovesDone())
+				return done, shareOf(done, done+uint64(a.GetMovesLeft()))
+			}, rebalanceTable)
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only tell what would be moved")
@@ -391,26 +380,42 @@ wait does not end the split; made again, the command waits for it.`,
 			if err != nil {
 				return err
 			}
-			bar := c.newProgress("looks at the split")
-			defer bar.clear()
-			for looks := uint64(1); ; looks++ {
-				answer, err := stream.Recv()
-				if errors.Is(err, io.EOF) {
-					return errors.New("the server ended the call before it was done")
-				}
-				if err != nil {
-					return err
-				}
-				if answer.GetDone() {
-					bar.clear()
-					return c.out.message(answer, func(w io.Writer) { fmt.Fprintln(w, answer.GetPhase()) })
-				}
-				bar.update(looks, -1)
-			}
+			looks := uint64(0)
+			return awaitDone(c, stream, "looks at the split", func(*lianav1.SplitShardResponse) (uint64, float64) {
+				looks++
+				return looks, -1
+			}, func(w io.Writer, a *lianav1.SplitShardResponse) { fmt.Fprintln(w, a.GetPhase()) })
 		},
 	}
 	cmd.Flags().Uint32Var(&at, "at", 0, "first slot of the new shard, 1 to 4095 (0: where the data has its middle)")
 	return cmd
+}
+
+// told is an answer of a call that tells how far an operation is until it is done.
+type told interface {
+	proto.Message
+	GetDone() bool
+}
+
+// awaitDone shows how far an operation is, as units and a share of the whole, and then
+// its last answer.
+func awaitDone[T told](c *cli, stream interface{ Recv() (T, error) }, unit string, far func(T) (uint64, float64), table func(io.Writer, T)) error {
+	bar := c.newProgress(unit)
+	defer bar.clear()
+	for {
+		answer, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return errors.New("the server ended the call before it was done")
+		}
+		if err != nil {
+			return err
+		}
+		if answer.GetDone() {
+			bar.clear()
+			return c.out.message(answer, func(w io.Writer) { table(w, answer) })
+		}
+		bar.update(far(answer))
+	}
 }
 
 func rebalanceTable(w io.Writer, a *lianav1.RebalanceResponse) {
