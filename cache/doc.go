@@ -4,7 +4,7 @@
 // position that the answer must be at (Polls, Token), asks the tiers for the entry
 // that holds the answer, and asks storage itself for what no entry can answer.
 //
-//	Reader -> Hot -> Flights -> rediscache.Tier -> Storage
+//	Reader -> Hot -> rediscache.Tier -> Flights -> Storage
 //	   |                                             ^
 //	   +------------ what no entry answers ----------+
 //

@@ -49,25 +49,36 @@ const joinRounds = 3
 
 // Load implements Source.
 func (f *Flights) Load(ctx context.Context, wants []Want, got []Entry) error {
-	left := make([]int, len(wants))
+	left, all := make([]int, len(wants)), make([]bool, len(wants))
 	for i := range left {
-		left[i] = i
+		left[i], all[i] = i, true
 	}
+	return f.load(ctx, wants, got, left, all)
+}
+
+// load loads those of wants whose places are in left, and shares the loads of which
+// shared says so. All that is not loaded by others is loaded in one call.
+func (f *Flights) load(ctx context.Context, wants []Want, got []Entry, left []int, shared []bool) error {
 	for range joinRounds {
 		var err error
-		if left, err = f.share(ctx, wants, got, left); err != nil || len(left) == 0 {
+		if left, err = f.share(ctx, wants, got, left, shared); err != nil || len(left) == 0 {
 			return err
 		}
+		shared = nil // what is left was shared
 	}
 	return loadSome(ctx, f.next, wants, got, left)
 }
 
 // share gets the entries in left, by loads of its own and of others, and returns
-// those for which another's load was no good.
-func (f *Flights) share(ctx context.Context, wants []Want, got []Entry, left []int) (again []int, err error) {
+// those for which another's load was no good. shared nil: all may be shared.
+func (f *Flights) share(ctx context.Context, wants []Want, got []Entry, left []int, shared []bool) (again []int, err error) {
 	var own, joined []int
 	var flights, others []*flight
-	for _, i := range left {
+	for j, i := range left {
+		if shared != nil && !shared[j] {
+			own, flights = append(own, i), append(flights, nil)
+			continue
+		}
 		fl, mine := f.join(&wants[i])
 		if mine {
 			own, flights = append(own, i), append(flights, fl)
@@ -111,10 +122,13 @@ func (f *Flights) join(w *Want) (fl *flight, mine bool) {
 	return fl, true
 }
 
-// lead loads the entries in own and ends their flights.
+// lead loads the entries in own and ends their flights; nil is none.
 func (f *Flights) lead(ctx context.Context, wants []Want, got []Entry, own []int, flights []*flight) error {
 	defer func() { // also where the source panics: others wait
 		for j, i := range own {
+			if flights[j] == nil {
+				continue
+			}
 			p := f.part(wants[i].Key)
 			p.mu.Lock()
 			if p.under[wants[i].Key] == flights[j] {
@@ -128,7 +142,9 @@ func (f *Flights) lead(ctx context.Context, wants []Want, got []Entry, own []int
 		return err
 	}
 	for j, i := range own {
-		flights[j].got, flights[j].failed = got[i], false
+		if flights[j] != nil {
+			flights[j].got, flights[j].failed = got[i], false
+		}
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 // (CACHE.md R2), so it adds nothing to how old an answer can be; it is let go after
 // a second only for the sake of memory.
 type Hot struct {
-	next   Source
+	next   *Flights
 	top    *TopK
 	now    func() time.Time
 	copies *otter.Cache[Key, hotCopy]
@@ -46,7 +46,7 @@ func NewHot(next Source, top *TopK, maxBytes uint64) (*Hot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hot copies of at most %d bytes: %w", maxBytes, err)
 	}
-	return &Hot{next: next, top: top, now: time.Now, copies: copies}, nil
+	return &Hot{next: NewFlights(next), top: top, now: time.Now, copies: copies}, nil
 }
 
 // Stats returns the counters of this tier.
@@ -58,33 +58,41 @@ func (h *Hot) Top(n int) []HotKey { return h.top.Top(n) }
 // Bytes is about how much memory the copies take.
 func (h *Hot) Bytes() uint64 { return h.copies.WeightedSize() }
 
-// Load implements Source.
+// Load implements Source. Callers that miss the same hot entry at the same time share
+// one load of it.
 func (h *Hot) Load(ctx context.Context, wants []Want, got []Entry) error {
 	var left []int
+	var absent, stale uint64
 	now := h.now()
 	for i := range wants {
 		h.top.Touch(wants[i].Key)
 		c, ok := h.copies.GetIfPresent(wants[i].Key)
 		switch {
 		case !ok || now.Sub(c.since) > hotKeep:
-			h.stats.Absent.Add(1)
+			absent++
 		case c.entry.At.Covers(wants[i].Min):
 			got[i] = c.entry
-			h.stats.Hits.Add(1)
 			continue
 		default:
-			h.stats.Stale.Add(1)
+			stale++
+		}
+		if left == nil {
+			left = make([]int, 0, len(wants)-i)
 		}
 		left = append(left, i)
 	}
+	h.stats.Hits.Add(uint64(len(wants) - len(left)))
 	if len(left) == 0 {
 		return nil
 	}
-	if err := loadSome(ctx, h.next, wants, got, left); err != nil {
+	h.stats.Absent.Add(absent)
+	h.stats.Stale.Add(stale)
+	hot := h.top.areHot(wants, left)
+	if err := h.next.load(ctx, wants, got, left, hot); err != nil {
 		return err
 	}
-	for _, i := range left {
-		if !got[i].IsNone() && h.top.IsHot(wants[i].Key) {
+	for j, i := range left {
+		if hot[j] && !got[i].IsNone() {
 			h.copies.Set(wants[i].Key, hotCopy{got[i], h.now()})
 		}
 	}

@@ -74,21 +74,37 @@ func (p *Polls) slot(slot Slot) *slotPolls {
 	return p.slots[slot]
 }
 
-// need returns the least position of slot that is within the bound, or none where
-// no leader was heard within it. The slot is polled from now on.
-func (p *Polls) need(slot Slot) (Position, bool) {
+// needs sets for each query the least position of its slot that is within the bound,
+// or that only storage may answer, as no leader was heard within it. The slots are
+// polled from now on.
+func (p *Polls) needs(qs []Query, asked []asked) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s, now := p.slot(slot), p.now()
-	s.read = now
-	for i := range s.kept[:s.n] {
-		if now.Sub(s.kept[i].sent) <= p.bound {
-			return s.kept[i].at, true
+	now, known := p.now(), true
+	for i := range qs {
+		if i > 0 && qs[i].Slot == qs[i-1].Slot {
+			asked[i].min, asked[i].storage = asked[i-1].min, asked[i-1].storage
+			continue
+		}
+		at, ok := p.slot(qs[i].Slot).need(now, p.bound)
+		asked[i].min, asked[i].storage = at, !ok
+		known = known && ok
+	}
+	if !known {
+		select {
+		case p.wake <- struct{}{}:
+		default:
 		}
 	}
-	select {
-	case p.wake <- struct{}{}:
-	default:
+}
+
+// need is the oldest of the polls within the bound.
+func (s *slotPolls) need(now time.Time, bound time.Duration) (Position, bool) {
+	s.read = now
+	for i := range s.kept[:s.n] {
+		if now.Sub(s.kept[i].sent) <= bound {
+			return s.kept[i].at, true
+		}
 	}
 	return Position{}, false
 }

@@ -1,6 +1,10 @@
 package cache
 
-import "context"
+import (
+	"context"
+	"slices"
+	"sync"
+)
 
 // Reader answers queries from entries where they can tell, and from storage
 // where not.
@@ -8,12 +12,14 @@ type Reader struct {
 	storage Storage
 	source  Source
 	polls   *Polls
+	long    longLists
+	scratch sync.Pool // of *scratch
 	stats   Stats
 }
 
 // NewReader returns a Reader over storage. source is the uppermost tier.
 func NewReader(storage Storage, source Source, polls *Polls) *Reader {
-	return &Reader{storage: storage, source: source, polls: polls}
+	return &Reader{storage: storage, source: source, polls: polls, scratch: sync.Pool{New: func() any { return new(scratch) }}}
 }
 
 // Stats returns the counters of this reader.
@@ -25,11 +31,14 @@ func (r *Reader) Read(ctx context.Context, opt Options, qs []Query, as []Answer)
 		r.stats.Linearizable.Add(uint64(len(qs)))
 		return r.storage.Read(ctx, opt, qs, as)
 	}
-	b := batch{r: r, opt: &opt, qs: qs, as: as, done: make([]bool, len(qs))}
+	b := batch{r: r, opt: &opt, qs: qs, as: as, scratch: r.scratch.Get().(*scratch)}
+	defer r.scratch.Put(b.scratch)
+	b.asked = append(b.asked[:0], make([]asked, len(qs))...)
 	b.token = opt.Token
 	b.token.Seen = append([]SlotPosition(nil), opt.Token.Seen...)
-	for _, key := range [...]func(*Query) (Key, bool){firstKey, chunkKey} {
-		if err := b.round(ctx, key); err != nil {
+	b.need()
+	for _, first := range [...]bool{true, false} {
+		if err := b.round(ctx, first); err != nil {
 			return Token{}, err
 		}
 	}
@@ -42,60 +51,98 @@ type batch struct {
 	opt   *Options
 	qs    []Query
 	as    []Answer
-	done  []bool
 	token Token
+	*scratch
 }
 
-// firstKey names the entry that may answer a query.
-func firstKey(q *Query) (Key, bool) {
+// scratch is memory that no tier gets to see, so that it can be used again.
+type scratch struct {
+	asked []asked
+	index keyIndex
+}
+
+// asked is how far a query has come.
+type asked struct {
+	min     Position // that its answer must be at
+	hash    uint64   // HasEdge of dense ids: of the chunk's key
+	want    int      // its place in the round's wants, -1: none
+	chunk   bool     // the chunk is asked before the window
+	storage bool     // no entry may answer it
+	done    bool
+}
+
+// need finds out the position that each answer must be at (CACHE.md R1).
+func (b *batch) need() {
+	b.r.polls.needs(b.qs, b.asked)
+	t, unpolled := &b.opt.Token, uint64(0)
+	for i := range b.asked {
+		a := &b.asked[i]
+		seen, ok := t.need(b.qs[i].Slot)
+		if a.storage = a.storage || !ok || t.Timeline != 0 && t.Timeline != a.min.Timeline; a.storage {
+			unpolled++
+		}
+		a.min.Number = max(a.min.Number, seen)
+	}
+	b.r.stats.Unpolled.Add(unpolled)
+}
+
+// key names the entry that may answer a query in a round.
+func (b *batch) key(i int, first bool) (Key, bool) {
+	q := &b.qs[i]
 	switch q.Kind {
 	case HasEdge:
 		// The fact is in the OUT list. The IN list only follows it, so its
 		// copy proves nothing about the edge (CACHE.md R5).
-		return WindowKey(q.Slot, q.List), !q.List.In
-	case CountEdges:
-		if q.Page.isAllTime() {
-			return RowKey(q.Slot, q.List.Vertex), true
+		switch {
+		case q.List.In || !first && !q.Dense:
+			return Key{}, false
+		case !q.Dense:
+			return WindowKey(q.Slot, q.List), true
+		}
+		chunk := ChunkKey(q.Slot, q.List, q.Peer)
+		if first {
+			b.asked[i].hash = chunk.hash()
+			b.asked[i].chunk = b.r.long.isLong(b.asked[i].hash)
+		}
+		if b.asked[i].chunk == first {
+			return chunk, true
 		}
 		return WindowKey(q.Slot, q.List), true
+	case CountEdges:
+		if q.Page.isAllTime() {
+			return RowKey(q.Slot, q.List.Vertex), first
+		}
+		return WindowKey(q.Slot, q.List), first
 	case ListPage:
-		return WindowKey(q.Slot, q.List), true
+		return WindowKey(q.Slot, q.List), first
 	case ReadMetric:
-		return RowKey(q.Slot, q.List.Vertex), true
+		return RowKey(q.Slot, q.List.Vertex), first
 	}
 	return Key{}, false
 }
 
-// chunkKey names the chunk that may answer a query that its window could not.
-func chunkKey(q *Query) (Key, bool) {
-	return ChunkKey(q.Slot, q.List, q.Peer), q.Kind == HasEdge && q.Dense && !q.List.In
-}
-
-// round loads the entries that keyOf names and answers from them.
-func (b *batch) round(ctx context.Context, keyOf func(*Query) (Key, bool)) error {
-	var wants []Want
-	places := map[Key]int{}
-	which := make([]int, len(b.qs)) // of the wants, plus 1
+// round loads the entries that may answer what is not answered, and answers from them.
+func (b *batch) round(ctx context.Context, first bool) error {
+	wants := make([]Want, 0, min(len(b.qs), 4))
+	b.index.clear(len(b.qs))
 	for i := range b.qs {
-		if b.done[i] {
+		a := &b.asked[i]
+		a.want = -1
+		if a.done || a.storage {
 			continue
 		}
-		key, ok := keyOf(&b.qs[i])
+		key, ok := b.key(i, first)
 		if !ok {
 			continue
 		}
-		min, ok := b.r.need(&b.opt.Token, key.Slot)
-		if !ok {
-			b.r.stats.Unpolled.Add(1)
-			continue
-		}
-		place, known := places[key]
+		place, known := b.index.place(wants, &key)
 		if !known {
-			place = len(wants)
-			places[key] = place
-			wants = append(wants, Want{Key: key, Min: min})
+			if len(wants) == cap(wants) { // not of one list: most have keys of their own
+				wants = slices.Grow(wants, len(b.qs)-i)
+			}
+			wants = append(wants, Want{Key: key, Min: a.min})
 		}
-		which[i] = place + 1
+		a.want = place
 	}
 	if len(wants) == 0 {
 		return nil
@@ -104,44 +151,39 @@ func (b *batch) round(ctx context.Context, keyOf func(*Query) (Key, bool)) error
 	if err := b.r.source.Load(ctx, wants, got); err != nil {
 		return err
 	}
+	var answered, untold uint64
 	for i := range b.qs {
-		if which[i] > 0 {
-			b.answer(i, &wants[which[i]-1], &got[which[i]-1])
+		if j := b.asked[i].want; j >= 0 {
+			b.answer(i, &wants[j], &got[j], &answered, &untold)
 		}
 	}
+	b.r.stats.Answered.Add(answered)
+	b.r.stats.Untold.Add(untold)
 	return nil
 }
 
-func (b *batch) answer(i int, want *Want, e *Entry) {
-	if e.IsNone() || !e.At.Covers(want.Min) {
-		return
+func (b *batch) answer(i int, want *Want, e *Entry, answered, untold *uint64) {
+	q := &b.qs[i]
+	if q.Kind == HasEdge && q.Dense {
+		b.r.long.learn(want.Key.Kind, e, b.asked[i].hash)
 	}
-	if e.answer(&b.qs[i], &b.as[i]) {
-		b.done[i] = true
-		b.token.See(b.qs[i].Slot, e.At)
-		b.r.stats.Answered.Add(1)
-		return
+	switch {
+	case e.IsNone() || !e.At.Covers(want.Min):
+	case e.answer(q, &b.as[i]):
+		b.asked[i].done = true
+		b.token.See(q.Slot, e.At)
+		*answered++
+	default:
+		*untold++
 	}
-	b.r.stats.Untold.Add(1)
-}
-
-// need is CACHE.md R1: the position that an answer about slot must be at.
-func (r *Reader) need(t *Token, slot Slot) (Position, bool) {
-	at, ok := r.polls.need(slot)
-	if !ok || t.Timeline != 0 && t.Timeline != at.Timeline {
-		return Position{}, false
-	}
-	seen, ok := t.need(slot)
-	at.Number = max(at.Number, seen)
-	return at, ok
 }
 
 // rest puts to storage what is not answered yet.
 func (b *batch) rest(ctx context.Context) (Token, error) {
 	var qs []Query
 	var places []int
-	for i, done := range b.done {
-		if !done {
+	for i := range b.asked {
+		if !b.asked[i].done {
 			qs, places = append(qs, b.qs[i]), append(places, i)
 		}
 	}

@@ -47,10 +47,13 @@ func (r *Row) field(i int) Field {
 	return r.Fields[i]
 }
 
-// ChunkPeers is the number of peers that a chunk covers, ChunkBytes its size.
+// ChunkPeers is the number of peers that a chunk covers, ChunkBytes its size, and
+// ChunkLeast how many edges it must hold to be worth its memory. A chunk is small
+// enough to be read whole for one of its bits.
 const (
-	ChunkPeers = 32768
+	ChunkPeers = 2048
 	ChunkBytes = ChunkPeers / 8
+	ChunkLeast = 20
 )
 
 // Chunk tells for ChunkPeers adjacent peers which of them are in a list: bit i

@@ -3,6 +3,7 @@ package cache
 import (
 	"cmp"
 	"container/heap"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 // count - over is what a key surely had. Counts halve each second.
 type TopK struct {
 	threshold uint64
+	weight    uint64 // of one touch that is counted
 	now       func() time.Time
 
 	mu     sync.Mutex
@@ -33,16 +35,30 @@ type topCount struct {
 const topHalving = time.Second
 
 // NewTopK returns a TopK with counters for size keys. A key is hot once it was
-// surely touched threshold times, older touches counting less.
+// surely touched threshold times, older touches counting less. Where the threshold
+// allows, only some touches are counted, each for several.
 func NewTopK(size int, threshold uint64) *TopK {
-	return &TopK{threshold: threshold, now: time.Now, byKey: make(map[Key]*topCount, size), size: size}
+	return &TopK{
+		threshold: threshold, weight: max(1, threshold/samplesAHotKey), now: time.Now,
+		byKey: make(map[Key]*topCount, size), size: size,
+	}
 }
+
+// samplesAHotKey is how many touches are counted at least before a key is hot.
+const samplesAHotKey = 8
 
 // Touch counts one use of a key.
 func (t *TopK) Touch(k Key) {
+	if t.weight > 1 && rand.Uint64N(t.weight) != 0 {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.halve()
+	t.count(k)
+}
+
+func (t *TopK) count(k Key) {
 	c := t.byKey[k]
 	switch {
 	case c != nil:
@@ -56,7 +72,7 @@ func (t *TopK) Touch(k Key) {
 		t.byKey[k] = c
 		c.key, c.over = k, c.count
 	}
-	c.count++
+	c.count += t.weight
 	heap.Fix(&t.counts, c.place)
 }
 
@@ -79,11 +95,20 @@ func (t *TopK) halve() {
 
 // IsHot reports whether a key is among the most touched.
 func (t *TopK) IsHot(k Key) bool {
+	return t.areHot([]Want{{Key: k}}, []int{0})[0]
+}
+
+// areHot reports it for some wants.
+func (t *TopK) areHot(wants []Want, some []int) []bool {
+	hot := make([]bool, len(some))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.halve()
-	c := t.byKey[k]
-	return c != nil && c.count-c.over >= t.threshold
+	for j, i := range some {
+		c := t.byKey[wants[i].Key]
+		hot[j] = c != nil && c.count-c.over >= t.threshold
+	}
+	return hot
 }
 
 // HotKey is a key and how often it was surely touched, older touches counting less.

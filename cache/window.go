@@ -3,6 +3,7 @@ package cache
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 )
 
 // Window holds the newest edges of a list: exactly those at or above Floor.
@@ -11,6 +12,9 @@ type Window struct {
 	Total uint64 // edges of the whole list
 	Floor Edge   // the least edge that the window covers; no matter when Complete
 	Props bool   // some edges had properties, which are not here
+
+	lookups atomic.Uint32
+	peers   atomic.Pointer[peerSet] // of Edges, once there were many lookups
 }
 
 // Complete reports whether the window holds the whole list.
@@ -32,8 +36,19 @@ func (q PageQuery) AllTime() PageQuery {
 
 func (q *PageQuery) isAllTime() bool { return q.Since == math.MinInt64 && q.Until == math.MaxInt64 }
 
+// lookupsBeforeSet is how many times a window is searched through before a set of its
+// peers is made, which takes about as long.
+const lookupsBeforeSet = 8
+
 // has tells whether peer is in the list, or that the window cannot tell.
 func (w *Window) has(peer uint64) (found, known bool) {
+	if set := w.peers.Load(); set != nil {
+		found = set.has(peer)
+		return found, found || w.Complete()
+	}
+	if w.lookups.Add(1) == lookupsBeforeSet {
+		w.peers.Store(newPeerSet(w.Edges))
+	}
 	for i := range w.Edges {
 		if w.Edges[i].Peer == peer {
 			return true, true

@@ -29,6 +29,8 @@ type Model struct {
 	Slots  int
 	Record bool // keep the history, for Check
 	Window int  // edges in a window
+	// ChunkLeast is the number of edges below which a chunk is not given.
+	ChunkLeast int
 
 	mu       sync.Mutex
 	timeline uint64
@@ -71,7 +73,7 @@ type version struct {
 // NewModel returns an empty storage of one shard.
 func NewModel(slots int) *Model {
 	m := &Model{
-		Slots: slots, timeline: 1, Window: cache.WindowEdges,
+		Slots: slots, timeline: 1, Window: cache.WindowEdges, ChunkLeast: 2,
 		lists: map[cache.List]map[uint64]element{}, metrics: map[cache.Vertex]map[uint16]cache.Field{},
 		last: map[cache.Slot]uint64{}, versions: map[cache.List]uint64{}, history: map[cache.List][]version{}, values: map[metric][]version{},
 	}
@@ -230,9 +232,6 @@ func (m *Model) Entry(k *cache.Key) cache.Entry {
 	return m.entry(k)
 }
 
-// chunkLeast is the number of edges below which a chunk is not given.
-const chunkLeast = 2
-
 func (m *Model) entry(k *cache.Key) cache.Entry {
 	e := cache.Entry{At: cache.Position{Timeline: m.timeline, Number: m.owner(k.Slot).counter}}
 	switch k.Kind {
@@ -248,7 +247,7 @@ func (m *Model) entry(k *cache.Key) cache.Entry {
 				n++
 			}
 		}
-		if n >= chunkLeast {
+		if n >= m.ChunkLeast {
 			e.Chunk = c
 		}
 	}
@@ -382,7 +381,7 @@ func (m *Model) Frozen() *Model {
 	b := m.Backup().m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b.Slots, b.Window, b.timeline = m.Slots, m.Window, m.timeline
+	b.Slots, b.Window, b.ChunkLeast, b.timeline = m.Slots, m.Window, m.ChunkLeast, m.timeline
 	return b
 }
 

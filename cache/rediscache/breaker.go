@@ -2,6 +2,7 @@ package rediscache
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,6 +18,7 @@ const (
 // request. Others see it as a cache that has nothing.
 type breakers struct {
 	now func() time.Time
+	bad atomic.Int64 // servers whose last answer was a failure
 
 	mu    sync.Mutex
 	nodes map[string]*breaker
@@ -30,6 +32,10 @@ type breaker struct {
 }
 
 func newBreakers() *breakers { return &breakers{now: time.Now, nodes: map[string]*breaker{}} }
+
+// allWell reports whether the last answers of all servers were none of failures: then all
+// may be asked, and need no report while they answer.
+func (b *breakers) allWell() bool { return b.bad.Load() == 0 }
 
 // allow reports whether a server may be asked. Who is allowed must report.
 func (b *breakers) allow(node string) bool {
@@ -50,6 +56,7 @@ func (b *breakers) allow(node string) bool {
 func (b *breakers) report(node string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer func() { b.bad.Store(int64(len(b.nodes))) }()
 	n := b.nodes[node]
 	if ok {
 		delete(b.nodes, node)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -69,21 +70,101 @@ func (c *redisConn) do(ctx context.Context, calls []call) []reply {
 // pipeline sends the calls in which, and sets their replies.
 func (c *redisConn) pipeline(ctx context.Context, calls []call, replies []reply, which []int, withText bool) {
 	pipe := c.client.Pipeline()
-	cmds := make([]redis.Cmder, len(which))
-	for j, i := range which {
-		cmds[j] = c.queue(ctx, pipe, &calls[i], withText)
+	var gets []gathered
+	scripts := make([]*redis.Cmd, len(which))
+	for j := 0; j < len(which); {
+		if i := which[j]; calls[i].script != scriptNone {
+			scripts[j] = c.queueScript(ctx, pipe, &calls[i], withText)
+			j++
+			continue
+		}
+		n := c.gather(calls, which[j:])
+		gets = append(gets, queueGet(ctx, pipe, calls, which[j:j+n]))
+		j += n
 	}
 	// The error of Exec is that of the first call that failed; each call has its own.
 	_, _ = pipe.Exec(ctx)
-	for j, i := range which {
-		replies[i] = replyOf(cmds[j])
+	for j, cmd := range scripts {
+		if cmd != nil {
+			replies[which[j]] = replyOf(cmd)
+		}
+	}
+	for _, g := range gets {
+		g.split(calls, replies)
 	}
 }
 
-func (c *redisConn) queue(ctx context.Context, pipe redis.Pipeliner, call *call, withText bool) redis.Cmder {
-	if call.script == scriptNone {
-		return pipe.MGet(ctx, call.keys...)
+// gatherKeys is how many keys one MGET asks for at most, so that no command holds
+// up Redis.
+const gatherKeys = 256
+
+// gather returns how many of the calls in which go as one command. Where all keys lie on
+// one server, a command for all its MGETs spares both sides most of the work; a
+// Cluster takes keys of one tag only.
+func (c *redisConn) gather(calls []call, which []int) int {
+	n, keys := 1, len(calls[which[0]].keys)
+	if _, clustered := c.client.(*redis.ClusterClient); clustered {
+		return n
 	}
+	for n < len(which) && calls[which[n]].script == scriptNone {
+		if keys += len(calls[which[n]].keys); keys > gatherKeys {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// gathered is one MGET for some calls.
+type gathered struct {
+	cmd   *redis.SliceCmd
+	which []int
+}
+
+func queueGet(ctx context.Context, pipe redis.Pipeliner, calls []call, which []int) gathered {
+	n := 1
+	for _, i := range which {
+		n += len(calls[i].keys)
+	}
+	args := make([]any, 1, n)
+	args[0] = "mget"
+	for _, i := range which {
+		for k := range calls[i].keys {
+			args = append(args, &calls[i].keys[k]) // a pointer takes no room in an interface
+		}
+	}
+	g := gathered{redis.NewSliceCmd(ctx, args...), which}
+	_ = pipe.Process(ctx, g.cmd)
+	return g
+}
+
+// split gives each call its part of the values.
+func (g *gathered) split(calls []call, replies []reply) {
+	found, err := g.cmd.Result()
+	values := make([][]byte, len(found))
+	for i, v := range found {
+		if s, ok := v.(string); ok {
+			// The string is ours alone, and what is made of it is never changed.
+			values[i] = unsafe.Slice(unsafe.StringData(s), len(s))
+			if values[i] == nil {
+				values[i] = []byte{} // empty, not absent
+			}
+		}
+	}
+	for _, i := range g.which {
+		n := len(calls[i].keys)
+		if err == nil && len(values) < n {
+			err = fmt.Errorf("an MGET answered with %d values too few", n-len(values))
+		}
+		if err != nil {
+			replies[i] = reply{err: err}
+			continue
+		}
+		replies[i], values = reply{values: values[:n]}, values[n:]
+	}
+}
+
+func (c *redisConn) queueScript(ctx context.Context, pipe redis.Pipeliner, call *call, withText bool) *redis.Cmd {
 	args := make([]any, len(call.args))
 	for i, a := range call.args {
 		args[i] = a
@@ -94,25 +175,12 @@ func (c *redisConn) queue(ctx context.Context, pipe redis.Pipeliner, call *call,
 	return pipe.EvalSha(ctx, c.shas[call.script], call.keys, args...)
 }
 
-func replyOf(cmd redis.Cmder) reply {
-	switch cmd := cmd.(type) {
-	case *redis.SliceCmd:
-		found, err := cmd.Result()
-		r := reply{values: make([][]byte, len(found)), err: err}
-		for i, v := range found {
-			if s, ok := v.(string); ok {
-				r.values[i] = []byte(s)
-			}
-		}
-		return r
-	case *redis.Cmd:
-		text, err := cmd.Text()
-		if errors.Is(err, redis.Nil) {
-			return reply{values: [][]byte{nil}}
-		}
-		return reply{values: [][]byte{[]byte(text)}, err: err}
+func replyOf(cmd *redis.Cmd) reply {
+	text, err := cmd.Text()
+	if errors.Is(err, redis.Nil) {
+		return reply{values: [][]byte{nil}}
 	}
-	return reply{err: fmt.Errorf("a reply of type %T", cmd)}
+	return reply{values: [][]byte{[]byte(text)}, err: err}
 }
 
 func (c *redisConn) node(key string) string {

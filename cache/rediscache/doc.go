@@ -16,7 +16,7 @@
 //
 //	row     a [8] | fields [8]…
 //	window  a [8] total [8] floor [16] flags [1] | edges [16]…, oldest first
-//	chunk   a [8] | bits [4096]
+//	chunk   a [8] | bits [256]
 //	edge    time with its sign bit flipped [8] peer [8]
 //
 // flags: 1 = some edges have properties. Of a complete window (as many edges as total)

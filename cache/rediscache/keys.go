@@ -2,6 +2,7 @@ package rediscache
 
 import (
 	"strconv"
+	"unsafe"
 
 	"github.com/lianadb/liana/cache"
 )
@@ -54,6 +55,37 @@ func appendEntryKey(b []byte, timeline uint64, g gen, k *cache.Key) []byte {
 	}
 	b = strconv.AppendUint(b, k.Chunk, 36)
 	return append(b, ":b"...)
+}
+
+// keyNames builds many keys at once, in one piece of memory.
+type keyNames struct {
+	text []byte
+	ends []int
+}
+
+func newKeyNames(n int) *keyNames {
+	const typical = 48
+	return &keyNames{make([]byte, 0, n*typical), make([]int, 0, n)}
+}
+
+func (n *keyNames) head(timeline uint64, s cache.Slot) {
+	n.text = append(appendTag(n.text, timeline, s), 'p')
+	n.ends = append(n.ends, len(n.text))
+}
+
+func (n *keyNames) entry(timeline uint64, g gen, k *cache.Key) {
+	n.text = appendEntryKey(n.text, timeline, g, k)
+	n.ends = append(n.ends, len(n.text))
+}
+
+// all returns the keys in the order in which they were added.
+func (n *keyNames) all() []string {
+	// The bytes are not written to any more.
+	text, keys, from := unsafe.String(unsafe.SliceData(n.text), len(n.text)), make([]string, len(n.ends)), 0
+	for i, end := range n.ends {
+		keys[i], from = text[from:end], end
+	}
+	return keys
 }
 
 func leaseKey(timeline uint64, g gen, k *cache.Key) string {

@@ -35,7 +35,7 @@ func startOracle(t *testing.T, ctx context.Context, running *sync.WaitGroup) *or
 	for range 2 {
 		tier := NewTier(TierConfig{Timeout: 100 * time.Millisecond, Lease: 50 * time.Millisecond}, o.s.client(), slowLoads{o.m})
 		polls := cache.NewPolls(oracleBound)
-		hot, err := cache.NewHot(cache.NewFlights(tier), cache.NewTopK(64, 20), 1<<20)
+		hot, err := cache.NewHot(tier, cache.NewTopK(64, 20), 1<<20)
 		must(t, err)
 		running.Go(func() { polls.Run(ctx, o.m, func(err error) { t.Error(err) }) })
 		o.tiers, o.readers = append(o.tiers, tier), append(o.readers, cache.NewReader(o.m, hot, polls))

@@ -734,7 +734,7 @@ func show(e *cache.Entry) string {
 	case e.Row != nil:
 		return fmt.Sprintf("%+v", *e.Row)
 	case e.Window != nil:
-		return fmt.Sprintf("%+v", *e.Window)
+		return fmt.Sprintf("%+v", e.Window)
 	}
 	return fmt.Sprintf("%x", e.Chunk.Bits[:4])
 }

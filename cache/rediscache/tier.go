@@ -101,6 +101,7 @@ const (
 	closed       // nothing can be stored in the slot
 	failed       // Redis cannot be asked
 	corrupt      // to be loaded and stored
+	misses       // how many there are
 )
 
 // lookup is one Load under way.
@@ -110,6 +111,7 @@ type lookup struct {
 	got   []cache.Entry
 	miss  []miss
 	heads []head // of each want's slot, where miss is hit, absent, behind or corrupt
+	next  []int  // the next want of the same group, -1 at its end
 }
 
 // Load implements cache.Source.
@@ -121,20 +123,13 @@ func (t *Tier) Load(ctx context.Context, wants []cache.Want, got []cache.Entry) 
 }
 
 func (t *Tier) count(ms []miss) {
+	var n [misses]uint64
 	for _, m := range ms {
-		switch m {
-		case hit:
-			t.stats.Hits.Add(1)
-		case absent:
-			t.stats.Absent.Add(1)
-		case behind:
-			t.stats.Behind.Add(1)
-		case closed:
-			t.stats.Closed.Add(1)
-		case failed:
-			t.stats.Failed.Add(1)
-		case corrupt:
-			t.stats.Corrupt.Add(1)
+		n[m]++
+	}
+	for m, c := range [misses]*atomic.Uint64{&t.stats.Hits, &t.stats.Absent, &t.stats.Behind, &t.stats.Closed, &t.stats.Failed, &t.stats.Corrupt} {
+		if n[m] > 0 {
+			c.Add(n[m])
 		}
 	}
 }
@@ -148,26 +143,48 @@ type slotOf struct {
 // group is the wants of one slot.
 type group struct {
 	of    slotOf
-	which []int
 	gen   gen
 	known bool
+	other int // the next group of the same slot, of another timeline; -1: none
+	first int // of its wants; the others by lookup.next
+	last  int
+	n     int
 }
 
-func (l *lookup) groups() []*group {
-	var groups []*group
-	index := map[slotOf]*group{}
+// groups sorts the wants by slot.
+func (l *lookup) groups() []group {
+	groups := make([]group, 0, len(l.wants))
+	l.next = make([]int, len(l.wants))
+	var index [cache.NumSlots]int32 // of the groups, plus 1
 	for i := range l.wants {
 		of := slotOf{l.wants[i].Key.Slot, l.wants[i].Min.Timeline}
-		g := index[of]
-		if g == nil {
-			g = &group{of: of}
-			g.gen, g.known = l.t.knownGen(of)
-			index[of] = g
-			groups = append(groups, g)
+		j := int(index[of.slot]) - 1
+		for j >= 0 && groups[j].of != of {
+			j = groups[j].other
 		}
-		g.which = append(g.which, i)
+		l.next[i] = -1
+		if j >= 0 {
+			g := &groups[j]
+			l.next[g.last], g.last = i, i
+			g.n++
+			continue
+		}
+		groups = append(groups, group{of: of, other: int(index[of.slot]) - 1, first: i, last: i, n: 1})
+		index[of.slot] = int32(len(groups))
 	}
+	l.t.knowGens(groups)
 	return groups
+}
+
+// knowGens fills in the gens that slots had when they were last looked at.
+func (t *Tier) knowGens(groups []group) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range groups {
+		g := &groups[i]
+		k := &t.gens[g.of.slot]
+		g.gen, g.known = k.gen, k.timeline == g.of.timeline && k.timeline != 0
+	}
 }
 
 func (t *Tier) knownGen(of slotOf) (gen, bool) {
@@ -193,40 +210,51 @@ func (l *lookup) find(ctx context.Context) {
 		}
 		groups = l.ask(ctx, groups)
 	}
-	for _, g := range groups {
-		l.mark(g, closed) // its gen changes faster than it can be read
+	for i := range groups {
+		l.mark(&groups[i], closed) // its gen changes faster than it can be read
 	}
 }
 
 func (l *lookup) mark(g *group, m miss) {
-	for _, i := range g.which {
+	for i := g.first; i >= 0; i = l.next[i] {
 		l.miss[i] = m
 	}
 }
 
 // ask asks for some groups, and returns those whose gen has changed.
-func (l *lookup) ask(ctx context.Context, groups []*group) (again []*group) {
-	var calls []call
-	var asked []*group
-	for _, g := range groups {
-		keys := []string{headKey(g.of.timeline, g.of.slot)}
-		if g.known {
-			for _, i := range g.which {
-				keys = append(keys, entryKey(g.of.timeline, g.gen, &l.wants[i].Key))
-			}
-		}
-		if !l.t.breakers.allow(l.t.conn.node(keys[0])) {
+func (l *lookup) ask(ctx context.Context, groups []group) (again []group) {
+	names := newKeyNames(len(l.wants) + len(groups))
+	asked := groups[:0:len(groups)]
+	for i := range groups {
+		g := &groups[i]
+		if !l.t.mayAsk(g.of) {
 			l.mark(g, failed)
 			continue
 		}
-		calls, asked = append(calls, call{keys: keys}), append(asked, g)
+		names.head(g.of.timeline, g.of.slot)
+		for i := g.first; g.known && i >= 0; i = l.next[i] {
+			names.entry(g.of.timeline, g.gen, &l.wants[i].Key)
+		}
+		asked = append(asked, *g)
 	}
-	for j, r := range l.t.do(ctx, calls) {
-		if l.take(asked[j], r) {
-			again = append(again, asked[j])
+	keys, calls := names.all(), make([]call, len(asked))
+	for i := range asked {
+		n := 1
+		if asked[i].known {
+			n += asked[i].n
+		}
+		calls[i].keys, keys = keys[:n], keys[n:]
+	}
+	for i, r := range l.t.do(ctx, calls) {
+		if l.take(&asked[i], r) {
+			again = append(again, asked[i])
 		}
 	}
 	return again
+}
+
+func (t *Tier) mayAsk(of slotOf) bool {
+	return t.breakers.allWell() || t.breakers.allow(t.conn.node(headKey(of.timeline, of.slot)))
 }
 
 // do calls Redis within the timeout and tells the breakers of it.
@@ -238,9 +266,11 @@ func (t *Tier) do(ctx context.Context, calls []call) []reply {
 	defer cancel()
 	replies := t.conn.do(short, calls)
 	for i := range replies {
-		if ctx.Err() == nil || replies[i].err == nil { // else the caller gave up, not Redis
-			t.breakers.report(t.conn.node(calls[i].keys[0]), replies[i].err == nil || isMigrating(replies[i].err))
+		ok := replies[i].err == nil || isMigrating(replies[i].err)
+		if ok && t.breakers.allWell() || !ok && ctx.Err() != nil { // the caller gave up, not Redis
+			continue
 		}
+		t.breakers.report(t.conn.node(calls[i].keys[0]), ok)
 	}
 	return replies
 }
@@ -265,9 +295,9 @@ func (l *lookup) take(g *group, r reply) (again bool) {
 		g.gen, g.known = p.gen, true
 		return true
 	}
-	for j, i := range g.which {
+	for i, j := g.first, 1; i >= 0; i, j = l.next[i], j+1 {
 		l.heads[i] = p
-		l.miss[i] = l.takeEntry(i, p, r.values[j+1])
+		l.miss[i] = l.takeEntry(i, p, r.values[j])
 	}
 	return false
 }

@@ -30,7 +30,7 @@ func runSuite(t *testing.T, reads, feeds conn, empty func()) {
 	for name, above := range map[string]func(*testing.T, *Tier) cache.Source{
 		"Redis": func(_ *testing.T, tier *Tier) cache.Source { return tier },
 		"HotOverFlightsOverRedis": func(t *testing.T, tier *Tier) cache.Source {
-			h, err := cache.NewHot(cache.NewFlights(tier), cache.NewTopK(64, 1), 1<<20)
+			h, err := cache.NewHot(tier, cache.NewTopK(64, 1), 1<<20)
 			must(t, err)
 			return h
 		},

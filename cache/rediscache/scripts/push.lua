@@ -29,9 +29,9 @@ local function row(v, ops)
   return pack8(last) .. string.sub(v, 9)
 end
 
--- A chunk: a[8] bits[4096]. Its operations: number[8] peer[2] on[1].
+-- A chunk: a[8] bits[256]. Its operations: number[8] peer[2] on[1].
 local function chunk(v, ops)
-  if #v ~= 4104 then return nil end
+  if #v ~= 264 then return nil end
   local a, last = num(v, 1), num(v, 1)
   for o = 1, #ops, 11 do
     local n = num(ops, o)
