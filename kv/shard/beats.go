@@ -15,10 +15,16 @@ import (
 // node with many idle groups would do little else than send them one by one. A message
 // and its answer are
 //
-//	length [4] | heartbeat …      shard uvarint | term uvarint | replica that is meant | leader
-//	length [4] | answer …         0, term uvarint, last entry uvarint, success [1]; or 1, why not
+//	length [4] | mark uvarint | heartbeat …   shard uvarint | term uvarint | replica that is meant | leader |
+//	                                          open [1] | applied uvarint | committed uvarint
+//	length [4] | mark uvarint | answer …      0, term uvarint, last entry uvarint, success [1], behind [1]; or 1, why not
 //
 // with answers in the order of the heartbeats and texts behind their length (uvarint).
+//
+// They carry what followers of idle groups would else have to be told, and to ask, one by
+// one. A mark is the answering node's clock; the next message brings it back, so what
+// that tells of a leader is newer than the mark. A follower that has not heard that all up to
+// committed is so says that it is behind.
 const (
 	maxBeats     = 1 << 12 // in one message
 	maxBeatBytes = 1 << 20
@@ -30,12 +36,22 @@ type beat struct {
 	term     uint64
 	replica  string // that is meant
 	leader   string
+	stands   func(term uint64) standing // asked when the message is formed
+	standing standing
 	answered chan beatAnswer // of capacity 1
+}
+
+// standing is how far a leader is.
+type standing struct {
+	open      bool // it leads the term, and has opened it
+	applied   uint64
+	committed uint64
 }
 
 type beatAnswer struct {
 	term, last uint64
 	success    bool
+	behind     bool // it does not know all to be committed that is
 	err        error
 }
 
@@ -91,7 +107,9 @@ type beatLine struct {
 	mu      sync.Mutex
 	waiting []*beat
 
-	conn net.Conn // of the goroutine run
+	// Of the goroutine run:
+	conn net.Conn
+	mark uint64 // of the newest answer on conn; 0: none
 }
 
 func (l *beatLine) add(one *beat) {
@@ -165,14 +183,19 @@ func (l *beatLine) exchange(sent []*beat) ([]beatAnswer, error) {
 	}
 	conn := l.conn
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	if err := writeFrame(conn, encodeBeats(sent)); err != nil {
+	for _, one := range sent {
+		one.standing = one.stands(one.term) // it comes after the mark
+	}
+	if err := writeFrame(conn, encodeBeats(l.mark, sent)); err != nil {
 		return nil, err
 	}
 	b, err := readFrame(conn)
 	if err != nil {
 		return nil, err
 	}
-	return decodeBeatAnswers(b, len(sent))
+	mark, answers, err := decodeBeatAnswers(b, len(sent))
+	l.mark = mark
+	return answers, err
 }
 
 func (l *beatLine) connect(ctx context.Context) error {
@@ -194,7 +217,7 @@ func (l *beatLine) connect(ctx context.Context) error {
 func (l *beatLine) drop() {
 	if l.conn != nil {
 		_ = l.conn.Close()
-		l.conn = nil
+		l.conn, l.mark = nil, 0
 	}
 }
 
@@ -230,25 +253,31 @@ func (b *beats) answerOnce(conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	got, err := decodeBeats(frame)
+	mark, got, err := decodeBeats(frame)
 	if err != nil {
 		return err
 	}
-	return writeFrame(conn, encodeBeatAnswers(b.node.takeBeats(got)))
+	answers := b.node.takeBeats(b.node.pulse.at(mark), got)
+	return writeFrame(conn, encodeBeatAnswers(uint64(b.node.pulse.now()), answers))
 }
 
-// takeBeats hands heartbeats to their replicas. One may have to save a term first, on
-// a disk that hangs. The next message comes only when this one is answered, with the
-// heartbeats of all groups, so a replica is waited for as long as they gather: both
-// together are half of the time after which a follower stands for election.
-func (n *Node) takeBeats(got []*beat) []beatAnswer {
+// takeBeats hands heartbeats to their replicas. marked is a time before their leaders
+// stood as they say. A replica may have to save a term first, on a disk that hangs. The
+// next message comes only when this one is answered, with the heartbeats of all groups, so a
+// replica is waited for as long as they gather: both together are half of the time after
+// which a follower stands for election.
+func (n *Node) takeBeats(marked time.Time, got []*beat) []beatAnswer {
 	for _, one := range got {
 		_, i, why := n.meant(hello{forRaft, n.cfg.ClusterID, one.shard, one.replica})
 		if why != "" {
 			one.answered <- beatAnswer{err: errors.New(why)}
 			continue
 		}
-		go i.transport.takeBeat(one)
+		if t := i.transport; t.knows(one.term) {
+			t.takeBeat(marked, one)
+		} else {
+			go t.takeBeat(marked, one)
+		}
 	}
 	ctx, cancel := context.WithTimeout(n.beats.ctx, n.cfg.PeerHeartbeat/4)
 	defer cancel()
@@ -269,7 +298,10 @@ func (n *Node) takeBeats(got []*beat) []beatAnswer {
 
 // beat sends a heartbeat of Raft.
 func (p *peerTransport) beat(to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	one := &beat{shard: p.streams.shard, term: args.Term, replica: string(to), leader: p.streams.replica, answered: make(chan beatAnswer, 1)}
+	one := &beat{
+		shard: p.streams.shard, term: args.Term, replica: string(to), leader: p.streams.replica, stands: p.stands,
+		answered: make(chan beatAnswer, 1),
+	}
 	if p.streams.ctx.Err() != nil { // a replica that failed is not kept leader (RULES A9)
 		return ErrStopped
 	}
@@ -278,6 +310,10 @@ func (p *peerTransport) beat(to raft.ServerAddress, args *raft.AppendEntriesRequ
 	case a := <-one.answered:
 		if a.term > args.Term {
 			p.heard.Store(a.term)
+			p.pacer.ring()
+		}
+		if a.behind || a.err != nil { // who is not there is found out by sending only
+			p.untold(to).Store(true)
 			p.pacer.ring()
 		}
 		*resp = raft.AppendEntriesResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: args.ProtocolVersion}, Term: a.term, LastLog: a.last, Success: a.success}
@@ -293,8 +329,15 @@ func (p *peerTransport) SetHeartbeatHandler(handle func(raft.RPC)) {
 	p.NetworkTransport.SetHeartbeatHandler(handle)
 }
 
+// knows reports whether the replica has saved a term, so that a heartbeat of it is
+// taken without a disk.
+func (p *peerTransport) knows(term uint64) bool {
+	r := p.raft.Load()
+	return r != nil && term <= r.CurrentTerm()
+}
+
 // takeBeat gives a heartbeat to this replica.
-func (p *peerTransport) takeBeat(one *beat) {
+func (p *peerTransport) takeBeat(marked time.Time, one *beat) {
 	handle := p.heartbeat.Load()
 	if handle == nil || *handle == nil {
 		one.answered <- beatAnswer{err: errors.New("the replica starts")}
@@ -310,6 +353,13 @@ func (p *peerTransport) takeBeat(one *beat) {
 		a := beatAnswer{err: r.Error}
 		if resp, ok := r.Response.(*raft.AppendEntriesResponse); ok {
 			a.term, a.last, a.success = resp.Term, resp.LastLog, resp.Success
+		}
+		if a.success && a.term == one.term {
+			if one.standing.open && !marked.IsZero() {
+				p.fresh.told(freshMark{one.standing.applied, marked})
+			}
+			r := p.raft.Load()
+			a.behind = r != nil && r.CommitIndex() < one.standing.committed
 		}
 		one.answered <- a
 	case <-p.stop: // it is shut down, and does not answer

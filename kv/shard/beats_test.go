@@ -15,12 +15,15 @@ import (
 )
 
 func TestHeartbeatFormatsAreFrozen(t *testing.T) {
-	sent := []*beat{{shard: 7, term: 300, replica: "n2.1", leader: "n1.9"}, {shard: 1 << 31, term: 1, replica: "", leader: "x"}}
-	if got, want := hex.EncodeToString(encodeBeats(sent)), "07ac02046e322e31046e312e39808080800801000178"; got != want {
+	sent := []*beat{
+		{shard: 7, term: 300, replica: "n2.1", leader: "n1.9", standing: standing{true, 5, 300}},
+		{shard: 1 << 31, term: 1, replica: "", leader: "x"},
+	}
+	if got, want := hex.EncodeToString(encodeBeats(128, sent)), "800107ac02046e322e31046e312e390105ac02808080800801000178000000"; got != want {
 		t.Errorf("heartbeats %s, want %s", got, want)
 	}
-	answers := []beatAnswer{{term: 300, last: 5, success: true}, {err: errors.New("no")}, {term: 1}}
-	if got, want := hex.EncodeToString(encodeBeatAnswers(answers)), "00ac02050101026e6f00010000"; got != want {
+	answers := []beatAnswer{{term: 300, last: 5, success: true}, {err: errors.New("no")}, {term: 1, behind: true}}
+	if got, want := hex.EncodeToString(encodeBeatAnswers(128, answers)), "800100ac0205010001026e6f0001000001"; got != want {
 		t.Errorf("answers %s, want %s", got, want)
 	}
 }
@@ -28,7 +31,7 @@ func TestHeartbeatFormatsAreFrozen(t *testing.T) {
 func sameBeats(a, b []*beat) bool {
 	strip := func(all []*beat) (out []beat) {
 		for _, one := range all {
-			out = append(out, beat{shard: one.shard, term: one.term, replica: one.replica, leader: one.leader})
+			out = append(out, beat{shard: one.shard, term: one.term, replica: one.replica, leader: one.leader, standing: one.standing})
 		}
 		return out
 	}
@@ -36,19 +39,19 @@ func sameBeats(a, b []*beat) bool {
 }
 
 func FuzzDecodeBeats(f *testing.F) {
-	f.Add(encodeBeats([]*beat{{shard: 7, term: 300, replica: "n2.1", leader: "n1.9"}}), 1)
-	f.Add(encodeBeatAnswers([]beatAnswer{{term: 3, last: 1, success: true}, {err: errors.New("no")}}), 2)
+	f.Add(encodeBeats(9, []*beat{{shard: 7, term: 300, replica: "n2.1", leader: "n1.9", standing: standing{true, 5, 300}}}), 1)
+	f.Add(encodeBeatAnswers(9, []beatAnswer{{term: 3, last: 1, success: true}, {err: errors.New("no")}}), 2)
 	f.Fuzz(func(t *testing.T, b []byte, n int) {
-		if got, err := decodeBeats(b); err == nil {
-			if again, err := decodeBeats(encodeBeats(got)); err != nil || !sameBeats(got, again) {
+		if mark, got, err := decodeBeats(b); err == nil {
+			if m, again, err := decodeBeats(encodeBeats(mark, got)); err != nil || m != mark || !sameBeats(got, again) {
 				t.Fatalf("%x does not survive a second coding: %v", b, err)
 			}
 		}
 		if n < 0 || n > maxBeats {
 			return
 		}
-		if got, err := decodeBeatAnswers(b, n); err == nil {
-			if again, err := decodeBeatAnswers(encodeBeatAnswers(got), n); err != nil || !reflect.DeepEqual(got, again) {
+		if mark, got, err := decodeBeatAnswers(b, n); err == nil {
+			if m, again, err := decodeBeatAnswers(encodeBeatAnswers(mark, got), n); err != nil || m != mark || !reflect.DeepEqual(got, again) {
 				t.Fatalf("answers %x do not survive a second coding: %v", b, err)
 			}
 		}
@@ -70,13 +73,14 @@ func (c countedConn) Write(b []byte) (int, error) {
 func TestHeartbeatsShareMessages(t *testing.T) {
 	f := newFleet(t, 2, func(c *NodeConfig) { c.PeerHeartbeat = 2 * time.Second }).form()
 	from, to := f.rigs[0].node, f.rigs[1].shards[1]
+	from0 := f.rigs[0].shards[1].instance.Load()
 	here, there := net.Pipe()
 	written := 0
 	line := &beatLine{beats: from.beats, to: "n2", wake: make(chan struct{}, 1), conn: countedConn{here, &written}}
 	f.must(f.rigs[1].node.beats.serve(there))
 	var sent []*beat
 	for i := range 64 {
-		one := &beat{shard: 1, term: 1, replica: to.replica, leader: f.rigs[0].shards[1].replica, answered: make(chan beatAnswer, 1)}
+		one := &beat{shard: 1, term: 1, replica: to.replica, leader: f.rigs[0].shards[1].replica, stands: from0.transport.stands, answered: make(chan beatAnswer, 1)}
 		if i%2 == 1 { // one for a replica that is not there
 			one.replica = "n2.other"
 		}
@@ -142,8 +146,8 @@ func TestAReplicaThatHangsHoldsUpNoHeartbeats(t *testing.T) {
 	hang := func(raft.RPC) { <-release }
 	hung.instance.Load().transport.SetHeartbeatHandler(hang)
 	begun := time.Now()
-	answers := n.takeBeats([]*beat{
-		{shard: 1, term: 1, replica: hung.replica, answered: make(chan beatAnswer, 1)},
+	answers := n.takeBeats(time.Time{}, []*beat{
+		{shard: 1, term: 1 << 20, replica: hung.replica, answered: make(chan beatAnswer, 1)},
 		{shard: 1, term: 1, replica: "n2.other", answered: make(chan beatAnswer, 1)},
 	})
 	if took := time.Since(begun); took >= time.Second {

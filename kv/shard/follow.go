@@ -8,9 +8,9 @@ import (
 
 // freshness is how old the state of a replica that follows can be. That it hears of
 // its leader says nothing about it: heartbeats go past the log, and come while the
-// replica is still busy with what it missed. So it asks the leader now and then how
-// far that has applied, and is as fresh as the newest question whose answer it has
-// reached.
+// replica is still busy with what it missed. So they tell how far the leader has applied,
+// and since when at least it has, and a replica is as fresh as the newest of these that it
+// has reached.
 type freshness struct {
 	since atomic.Pointer[time.Time] // the state holds all that was acknowledged before
 
@@ -19,20 +19,22 @@ type freshness struct {
 	marks   []freshMark // not reached yet, oldest first
 }
 
+// freshMark says that all that was acknowledged before a time is in the state at an
+// entry.
 type freshMark struct {
 	applied uint64
-	asked   time.Time
+	before  time.Time
 }
 
 // maxFreshMarks bounds the marks of a replica that lags; it reaches the oldest first.
 const maxFreshMarks = 64
 
-// told takes an answer of the leader.
-func (f *freshness) told(a answer) {
+// told takes what the leader says.
+func (f *freshness) told(m freshMark) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.marks) < maxFreshMarks {
-		f.marks = append(f.marks, freshMark{a.applied, a.asked})
+		f.marks = append(f.marks, m)
 	}
 	f.look()
 }
@@ -51,8 +53,8 @@ func (f *freshness) look() {
 		n++
 	}
 	if n > 0 {
-		asked := f.marks[n-1].asked // a copy: the marks move up
-		f.since.Store(&asked)
+		before := f.marks[n-1].before // a copy: the marks move up
+		f.since.Store(&before)
 		f.marks = append(f.marks[:0], f.marks[n:]...)
 	}
 }
@@ -63,24 +65,4 @@ func (f *freshness) age() time.Duration {
 		return time.Since(*t)
 	}
 	return 1<<63 - 1
-}
-
-// keepFresh asks the leader, as long as the lines last.
-func (s *Shard) keepFresh() {
-	t := time.NewTicker(s.heartbeat())
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-s.lines.ctx.Done():
-			return
-		}
-		_, leader := s.raft().LeaderWithID()
-		if leader == "" || string(leader) == s.replica {
-			continue
-		}
-		if a := <-s.lines.ask([]string{string(leader)}); a.err == nil && a.open != 0 {
-			s.fsm.fresh.told(a)
-		}
-	}
 }

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// A state is as fresh as the newest question whose answer it has reached, whatever was
+// A state is as fresh as the newest standing of the leader that it has reached, whatever was
 // told since.
 func TestAStateIsNoFresherThanWhatItHasReached(t *testing.T) {
 	var f freshness
 	begun := time.Now().Add(-time.Hour)
 	for i := range uint64(4) {
-		f.told(answer{applied: 10 * i, asked: begun.Add(time.Duration(i) * time.Minute)})
+		f.told(freshMark{10 * i, begun.Add(time.Duration(i) * time.Minute)})
 	}
 	for i := range uint64(4) {
 		f.reached(10*i + 9)

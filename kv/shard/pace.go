@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// maxRest bounds a rest where the heartbeat timeout is longer.
-const maxRest = 500 * time.Millisecond
+// maxRest is how long a goroutine that Raft has ended may be there still.
+const maxRest = 2 * time.Second
 
 // pacer lets the goroutines that send to followers rest where there is nothing to tell.
 // Raft wakes each of them whenever commitTimeout has passed, up to forty times a second,
@@ -21,7 +21,8 @@ type pacer struct {
 	rung chan struct{} // nil where nobody rests
 }
 
-// ring ends the rests: the log has grown, or a later term was heard of.
+// ring ends the rests: the log has grown, a later term was heard of, or a follower does
+// not know what it was told.
 func (p *pacer) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,26 +32,26 @@ func rested(do func()) (bool, chan struct{}) {
 }
 
 func TestWhoSendsRestsOnlyWhereThereIsNothingToTell(t *testing.T) {
-	now := time.Now()
 	for name, c := range map[string]struct {
 		args         raft.AppendEntriesRequest
 		last, heard  uint64
 		rests, sends bool
-		sent         time.Time // the message before
+		lacks        bool // the peer says so
 	}{
-		"nothing":                {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 9, LeaderCommitIndex: 9}, 9, 2, true, false, now},
-		"nothing for a second":   {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 9, LeaderCommitIndex: 9}, 9, 2, true, true, now.Add(-tellAgain)},
-		"a commit":               {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 10, LeaderCommitIndex: 10}, 10, 2, false, true, now},
-		"an entry":               {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 9, LeaderCommitIndex: 9, Entries: []*raft.Log{{Index: 10}}}, 10, 2, false, true, now},
-		"a later term":           {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 9, LeaderCommitIndex: 9}, 9, 3, false, true, now},
-		"the log has grown":      {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 9, LeaderCommitIndex: 9}, 10, 2, false, false, now},
-		"a commit is still due":  {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 10, LeaderCommitIndex: 9}, 10, 2, false, false, now},
-		"entries it has not yet": {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 8, LeaderCommitIndex: 9}, 9, 2, false, false, now},
+		"nothing":                {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 9, LeaderCommitIndex: 9}, 9, 2, true, false, false},
+		"it has forgotten":       {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 9, LeaderCommitIndex: 9}, 9, 2, false, true, true},
+		"a commit":               {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 10, LeaderCommitIndex: 10}, 10, 2, false, true, false},
+		"an entry":               {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 9, LeaderCommitIndex: 9, Entries: []*raft.Log{{Index: 10}}}, 10, 2, false, true, false},
+		"a later term":           {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 9, LeaderCommitIndex: 9}, 9, 3, false, true, false},
+		"the log has grown":      {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 9, LeaderCommitIndex: 9}, 10, 2, false, false, false},
+		"a commit is still due":  {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 10, LeaderCommitIndex: 9}, 10, 2, false, false, false},
+		"entries it has not yet": {raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 8, LeaderCommitIndex: 9}, 9, 2, false, false, false},
 	} {
 		p := &peerTransport{pacer: &pacer{rest: time.Minute, last: func() uint64 { return c.last }, stop: make(chan struct{})}}
 		p.heard.Store(c.heard)
 		pipe := &countedPipeline{}
-		b := &boundPipeline{AppendPipeline: pipe, told: 9, heard: &p.heard, pacer: p.pacer, sent: c.sent}
+		b := &boundPipeline{AppendPipeline: pipe, told: 9, heard: &p.heard, lacking: &atomic.Bool{}, pacer: p.pacer}
+		b.lacking.Store(c.lacks)
 		got, ended := rested(func() { _, _ = b.AppendEntries(&c.args, nil) })
 		if got {
 			p.pacer.ring() // the log grows
@@ -77,7 +78,7 @@ func TestARestEndsWithTheTransport(t *testing.T) {
 func TestALaterTermEndsARest(t *testing.T) {
 	p := &peerTransport{pacer: &pacer{rest: time.Minute, last: func() uint64 { return 9 }, stop: make(chan struct{})}}
 	pipe := &countedPipeline{}
-	b := &boundPipeline{AppendPipeline: pipe, told: 9, heard: &p.heard, pacer: p.pacer, sent: time.Now()}
+	b := &boundPipeline{AppendPipeline: pipe, told: 9, heard: &p.heard, lacking: &atomic.Bool{}, pacer: p.pacer}
 	got, ended := rested(func() {
 		_, _ = b.AppendEntries(&raft.AppendEntriesRequest{Term: 2, PrevLogEntry: 9, LeaderCommitIndex: 9}, nil)
 	})

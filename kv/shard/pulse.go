@@ -19,6 +19,14 @@ func newPulse(limit time.Duration) *pulse { return &pulse{begun: time.Now(), lim
 
 func (p *pulse) now() int64 { return int64(time.Since(p.begun)) }
 
+// at returns the time of a mark that now gave; none for 0 and for what lies ahead.
+func (p *pulse) at(mark uint64) time.Time {
+	if mark == 0 || mark > uint64(p.now()) {
+		return time.Time{}
+	}
+	return p.begun.Add(time.Duration(mark))
+}
+
 // run beats until stop is closed.
 func (p *pulse) run(stop <-chan struct{}) {
 	t := time.NewTicker(p.limit / 5)

@@ -117,10 +117,19 @@ func (s *Shard) openTransport(i *instance) raft.Transport {
 		return t
 	}
 	i.streams = newStreams(s.node, s.id, s.replica)
-	pace := &pacer{rest: min(s.heartbeat(), maxRest), last: func() uint64 { _, last := s.log.bounds(); return last }}
+	pace := &pacer{rest: maxRest, last: func() uint64 { _, last := s.log.bounds(); return last }}
 	i.transport = newPeerTransport(i.streams, pace, &raft.NetworkTransportConfig{
 		MaxPool: transportPool, Timeout: transportTimeout, Logger: raftLogger(s.logger),
 	})
+	t := i.transport
+	t.fresh = &s.fsm.fresh
+	t.stands = func(term uint64) standing {
+		r := t.raft.Load()
+		if r == nil {
+			return standing{}
+		}
+		return standing{s.proposer.openTerm.Load() == term, s.fsm.reached.Load(), r.CommitIndex()}
+	}
 	return i.transport
 }
 
@@ -174,9 +183,6 @@ func (s *Shard) supervise() {
 	defer close(s.done)
 	var wg sync.WaitGroup
 	wg.Go(s.proposer.run)
-	if s.node.cfg.Dial != nil {
-		wg.Go(s.keepFresh)
-	}
 	reason := s.serve()
 	s.queue.close(reason)
 	s.confirm.close(reason)

@@ -24,9 +24,6 @@ const (
 	// ticketScale makes Raft wait for an answer to a ticket for transportTimeout times
 	// its size over this, over a minute: a disk may be slow to take the state in.
 	ticketScale = 4
-	// tellAgain is how long a follower that was started again may wait for the news of
-	// what is committed, where nothing else is sent to it.
-	tellAgain = time.Second
 )
 
 // peerTransport is Raft's network transport, with what Raft lacks for it: bounds in
@@ -39,6 +36,12 @@ type peerTransport struct {
 	// heartbeat is Raft's way to take one, beside all else that comes in.
 	heartbeat atomic.Pointer[func(raft.RPC)]
 	heard     atomic.Uint64 // the newest term in answers to heartbeats
+	fresh     *freshness    // of its own replica
+	stands    func(term uint64) standing
+
+	mu sync.Mutex
+	// lacking says of each peer whether it lacks what it was told, or does not answer.
+	lacking map[raft.ServerAddress]*atomic.Bool
 
 	rpcs chan raft.RPC
 	stop chan struct{}
@@ -50,7 +53,8 @@ func newPeerTransport(s *streams, pace *pacer, config *raft.NetworkTransportConf
 	config.Stream = s
 	p := &peerTransport{
 		NetworkTransport: raft.NewNetworkTransportWithConfig(config), streams: s, pacer: pace,
-		rpcs: make(chan raft.RPC), stop: make(chan struct{}),
+		lacking: make(map[raft.ServerAddress]*atomic.Bool),
+		rpcs:    make(chan raft.RPC), stop: make(chan struct{}),
 	}
 	p.TimeoutScale, pace.stop = ticketScale, p.stop
 	p.done.Go(func() {
@@ -178,21 +182,30 @@ func (p *peerTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAd
 	if err != nil {
 		return nil, err
 	}
-	return &boundPipeline{AppendPipeline: pipe, heard: &p.heard, pacer: p.pacer}, nil
+	return &boundPipeline{AppendPipeline: pipe, heard: &p.heard, lacking: p.untold(to), pacer: p.pacer}, nil
+}
+
+// untold is set once a peer lacks what it was told.
+func (p *peerTransport) untold(to raft.ServerAddress) *atomic.Bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lacking[to] == nil {
+		p.lacking[to] = new(atomic.Bool)
+	}
+	return p.lacking[to]
 }
 
 // boundPipeline bounds messages, and keeps those back that tell nothing: Raft sends one
 // whenever commitTimeout has passed without an entry, which in a node with many idle
 // groups is most of what there is to do. A pipeline ends with the first message that
 // fails, so what was told on it was heard; but a peer that was started again has
-// forgotten it, and that nobody is there any more is found out by sending only. So it is
-// told again each second.
+// forgotten it, and says so in its answers to heartbeats.
 type boundPipeline struct {
 	raft.AppendPipeline
-	told  uint64         // index up to which the peer has entries and knows them committed
-	heard *atomic.Uint64 // the newest term that a peer has told of
-	pacer *pacer
-	sent  time.Time
+	told    uint64         // index up to which the peer has entries and knows them committed
+	heard   *atomic.Uint64 // the newest term that a peer has told of
+	lacking *atomic.Bool   // the peer lacks what it was told, or does not answer heartbeats
+	pacer   *pacer
 }
 
 // AppendEntries implements raft.AppendPipeline, for a caller that does not look at the
@@ -201,15 +214,16 @@ func (b *boundPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raf
 	boundAppend(args)
 	n := len(args.Entries)
 	// Raft hears of a later term by the answers to these messages, not by heartbeats.
-	if n == 0 && args.LeaderCommitIndex == b.told && b.heard.Load() <= args.Term {
+	due := func() bool { return b.heard.Load() > args.Term || b.lacking.Load() }
+	if n == 0 && args.LeaderCommitIndex == b.told && !due() {
 		b.pacer.pause(func() bool { // it has all that is in the log
-			return args.PrevLogEntry == b.told && b.pacer.last() == b.told && b.heard.Load() <= args.Term
+			return args.PrevLogEntry == b.told && b.pacer.last() == b.told && !due()
 		})
-		if b.heard.Load() <= args.Term && time.Since(b.sent) < tellAgain {
+		if !due() {
 			return nil, nil
 		}
 	}
-	b.sent = time.Now()
+	b.lacking.Store(false)
 	last := args.PrevLogEntry
 	if n > 0 {
 		last = args.Entries[n-1].Index
