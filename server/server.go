@@ -154,8 +154,12 @@ const (
 	connWindow = 2 << 20
 )
 
-// readyInterval is the time between two looks at the shards.
-const readyInterval = 50 * time.Millisecond
+// Times between two looks at the shards: until they serve, and from then on. Each look
+// is at all of them, and of an idle node with many that would be a good part of the work.
+const (
+	readyInterval  = 50 * time.Millisecond
+	healthInterval = 250 * time.Millisecond
+)
 
 // watchReadiness keeps the health service in step with the shards.
 func (s *Server) watchReadiness() {
@@ -177,6 +181,7 @@ func (s *Server) watchReadiness() {
 		switch {
 		case serving && first:
 			first = false
+			tick.Reset(healthInterval)
 			close(s.ready)
 		case serving:
 			s.log.Info("ready again")
