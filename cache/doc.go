@@ -4,9 +4,9 @@
 // position that the answer must be at (Polls, Token), asks the tiers for the entry
 // that holds the answer, and asks storage itself for what no entry can answer.
 //
-//	Reader -> Hot -> rediscache.Tier -> Flights -> Storage
-//	   |                                             ^
-//	   +------------ what no entry answers ----------+
+//	Reader -> Auditor -> Hot -> rediscache.Tier -> Flights -> Storage
+//	   |                                                        ^
+//	   +----------------- what no entry answers ----------------+
 //
 // Each arrow of the upper row is a Source; any of the middle ones may be left out.
 //

@@ -109,6 +109,20 @@ func (s *slotPolls) need(now time.Time, bound time.Duration) (Position, bool) {
 	return Position{}, false
 }
 
+// age is how old a state of a slot at a position is at most: it shows all that was
+// acknowledged before the newest poll that it covers was sent.
+func (p *Polls) age(slot Slot, at Position) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, now := p.slot(slot), p.now()
+	for i := s.n - 1; i >= 0; i-- {
+		if at.Covers(s.kept[i].at) {
+			return min(now.Sub(s.kept[i].sent), p.bound)
+		}
+	}
+	return p.bound
+}
+
 // The rhythm of polls.
 const (
 	pollsABound = 4

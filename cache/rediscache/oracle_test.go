@@ -24,6 +24,7 @@ type oracle struct {
 	m       *cachetest.Model
 	readers []*cache.Reader
 	tiers   []*Tier
+	audits  []*cache.Auditor
 	asked   atomic.Int64
 }
 
@@ -37,8 +38,12 @@ func startOracle(t *testing.T, ctx context.Context, running *sync.WaitGroup) *or
 		polls := cache.NewPolls(oracleBound)
 		hot, err := cache.NewHot(tier, cache.NewTopK(64, 20), 1<<20)
 		must(t, err)
+		audit := cache.NewAuditor(hot, o.m, polls)
 		running.Go(func() { polls.Run(ctx, o.m, func(err error) { t.Error(err) }) })
-		o.tiers, o.readers = append(o.tiers, tier), append(o.readers, cache.NewReader(o.m, hot, polls))
+		running.Go(func() {
+			audit.Run(ctx, func(k cache.Key, err error) { t.Errorf("the auditor found %v: %v", k, err) })
+		})
+		o.tiers, o.audits, o.readers = append(o.tiers, tier), append(o.audits, audit), append(o.readers, cache.NewReader(o.m, audit, polls))
 	}
 	f := NewFeeder(FeederConfig{Tick: 20 * time.Millisecond}, o.s.client(onlyFeeder), o.m)
 	running.Go(func() { f.Run(ctx, func(error) {}) })
@@ -172,8 +177,12 @@ func TestOracleOnRedisUnderFaults(t *testing.T) {
 		s := tier.Stats()
 		hits, fills, failed = hits+s.Hits.Load(), fills+s.Fills.Load(), failed+s.Failed.Load()
 	}
-	t.Logf("%d answers, %d hits and %d fills in Redis, %d lookups failed", o.asked.Load(), hits, fills, failed)
-	if hits == 0 || fills == 0 || failed == 0 {
+	var equal, skipped uint64
+	for _, a := range o.audits {
+		equal, skipped = equal+a.Stats().Equal.Load(), skipped+a.Stats().Skipped.Load()
+	}
+	t.Logf("%d answers, %d hits and %d fills in Redis, %d lookups failed; %d entries audited, %d more were skipped", o.asked.Load(), hits, fills, failed, equal, skipped)
+	if hits == 0 || fills == 0 || failed == 0 || equal == 0 {
 		t.Error("the test did not test what it was made for")
 	}
 }
