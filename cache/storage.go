@@ -1,9 +1,6 @@
 package cache
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // Want asks a Source for an entry at or past a position.
 type Want struct {
@@ -83,15 +80,18 @@ type Answer struct {
 	Value int64  // ReadMetric
 	Edges []Edge // ListPage
 	More  bool   // ListPage: edges lie behind the page
+	// What only storage tells, as it is not cached: of a page the properties of each
+	// edge, nil if none has any; of a counter its expiry.
+	Props    [][]byte
+	ExpireAt int64
 }
 
 // The change log, as the feeder of a tier needs it.
 
 // Log is the change log of the shards that are led here.
 type Log interface {
-	// Led returns the shards that this node leads. A shard that came out of a
-	// split is first told SplitWait after it: until then its parent tells its
-	// slots' changes up to the split.
+	// Led returns the shards that this node leads. What is told of a shard by Bounds and
+	// Changes is for the slots that Led told; where it has lost some since, they fail.
 	Led() []Shard
 	// Bounds returns where a shard's log begins and ends: the changes with
 	// first <= number <= last can be read. All of them are committed.
@@ -115,9 +115,6 @@ type Shard struct {
 type Bounds struct {
 	First, Last uint64
 }
-
-// SplitWait is how long the parent of a split still feeds the slots it gave away.
-const SplitWait = 5 * time.Second
 
 // ChangeKind is what a change does.
 type ChangeKind uint8

@@ -16,9 +16,9 @@ type SlotPosition struct {
 	Number uint64
 }
 
-// Pending says that slot Dst may lack what slot Src sent up to Number.
+// Pending says that slot Dst may lack what shard Src sent up to Number.
 type Pending struct {
-	Src    Slot
+	Src    uint32
 	Number uint64
 	Dst    Slot
 }

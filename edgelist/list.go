@@ -103,6 +103,25 @@ func (l *List) CountWindow(since, until int64) (uint64, error) {
 	return upto - below, nil
 }
 
+// CountPeers is the number of edges to peers from first to last, both included.
+func (l *List) CountPeers(first, last uint64) (uint64, error) {
+	if first > last {
+		return 0, nil
+	}
+	below, err := l.rank(ByID, gap{key: Key{ID: first}})
+	if err != nil {
+		return 0, err
+	}
+	upto, err := l.rank(ByID, gap{key: Key{ID: last}, after: true})
+	if err != nil {
+		return 0, err
+	}
+	if upto < below {
+		return 0, corruptf("%d edges to peers up to %d, %d before %d", upto, last, below, first)
+	}
+	return upto - below, nil
+}
+
 // leaf returns the leaf that has k or would have it; of a packed list, the head.
 func (l *List) leaf(o Order, k Key) (*Page, error) {
 	if l.head.tree == nil {

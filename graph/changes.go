@@ -50,6 +50,7 @@ func (c *Change) Slot() Slot {
 // up to Last.
 type ChangeBounds struct {
 	Timeline    uint64
+	Own         *Claim // of the shard, nil: none. Slots that it has lost are told of no more.
 	Floor, Last uint64
 }
 
@@ -61,7 +62,7 @@ func (g *Graph) ChangeBounds(id uint32) (ChangeBounds, error) {
 		return ChangeBounds{}, err
 	}
 	defer v.release()
-	return ChangeBounds{Timeline: v.timeline, Floor: v.changeFloor, Last: v.position}, nil
+	return ChangeBounds{Timeline: v.timeline, Own: v.own, Floor: v.changeFloor, Last: v.position}, nil
 }
 
 // ReadChanges calls tell with the changes of a shard past a position, in order, and

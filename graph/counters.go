@@ -40,7 +40,7 @@ func (g *Graph) IncrPart(ctx context.Context, ins []Increment, ordinals []uint32
 		}
 	}
 	results := make([]IncrResult, len(ins))
-	t := token{timeline: g.cfg.Timeline}
+	t := Token{Timeline: g.cfg.Timeline}
 	parts := g.splitIncrements(ins, ordinals, requestID)
 	for i := range parts {
 		p := &parts[i]
@@ -71,7 +71,7 @@ func (g *Graph) IncrPart(ctx context.Context, ins []Increment, ordinals []uint32
 			t.see(slot, g.lastChange(p.shard, slot))
 		}
 	}
-	return results, t.encode(), nil
+	return results, t.Encode(), nil
 }
 
 type incrementPart struct {
@@ -168,7 +168,7 @@ func (g *Graph) GetCounters(ctx context.Context, ro ReadOptions, refs []CounterR
 			return nil, "", err
 		}
 	}
-	return out, r.out.encode(), nil
+	return out, r.out.Encode(), nil
 }
 
 // counter reads one counter. One that is past its time by the clock here, though
@@ -269,7 +269,7 @@ func (g *Graph) counterCommand(ctx context.Context, c *CounterRef, deleting bool
 }
 
 func (g *Graph) counterToken(id uint32, c *CounterRef) string {
-	t := token{timeline: g.cfg.Timeline}
+	t := Token{Timeline: g.cfg.Timeline}
 	t.see(c.Slot(), g.lastChange(id, c.Slot()))
-	return t.encode()
+	return t.Encode()
 }

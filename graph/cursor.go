@@ -7,16 +7,16 @@ import (
 	"encoding/binary"
 )
 
-// A page token continues a listing after the last edge that was shown. It
-// holds that edge's place, which need not exist any more, and the read token
-// of the first page, so that later pages are never older. It is bound to its
-// query and signed with the cluster's key:
+// PageCursor is what a page token says. It continues a listing after the last edge
+// that was shown. It holds that edge's place, which need not exist any more, and the
+// read token of the first page, so that later pages are never older. Its text is bound
+// to its query and signed with the cluster's key:
 //
 //	base64url( version [1] | query [8] | time [8] | id [8] | read token | MAC [12] )
-type pageCursor struct {
-	time  int64
-	id    uint64
-	token string
+type PageCursor struct {
+	Time  int64
+	ID    uint64
+	Token string
 }
 
 const (
@@ -39,13 +39,13 @@ func queryPrint(q *ListQuery) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-func (c pageCursor) encode(key []byte, q *ListQuery) string {
-	b := make([]byte, 0, cursorHead+len(c.token)+cursorMAC)
+func (c PageCursor) encode(key []byte, q *ListQuery) string {
+	b := make([]byte, 0, cursorHead+len(c.Token)+cursorMAC)
 	b = append(b, cursorVersion)
 	b = binary.BigEndian.AppendUint64(b, queryPrint(q))
-	b = binary.BigEndian.AppendUint64(b, uint64(c.time))
-	b = binary.BigEndian.AppendUint64(b, c.id)
-	b = append(b, c.token...)
+	b = binary.BigEndian.AppendUint64(b, uint64(c.Time))
+	b = binary.BigEndian.AppendUint64(b, c.ID)
+	b = append(b, c.Token...)
 	return base64.RawURLEncoding.EncodeToString(append(b, sign(key, b)...))
 }
 
@@ -55,7 +55,7 @@ func sign(key, b []byte) []byte {
 	return h.Sum(nil)[:cursorMAC]
 }
 
-func parseCursor(key []byte, q *ListQuery) (*pageCursor, error) {
+func parseCursor(key []byte, q *ListQuery) (*PageCursor, error) {
 	if q.PageToken == "" {
 		return nil, nil
 	}
@@ -76,9 +76,25 @@ func parseCursor(key []byte, q *ListQuery) (*pageCursor, error) {
 	if binary.BigEndian.Uint64(body[1:]) != queryPrint(q) {
 		return nil, bad("belongs to another vertex, edge type, direction, order or window")
 	}
-	return &pageCursor{
-		time:  int64(binary.BigEndian.Uint64(body[9:])),
-		id:    binary.BigEndian.Uint64(body[17:]),
-		token: string(body[cursorHead:]),
+	return &PageCursor{
+		Time:  int64(binary.BigEndian.Uint64(body[9:])),
+		ID:    binary.BigEndian.Uint64(body[17:]),
+		Token: string(body[cursorHead:]),
 	}, nil
 }
+
+// PageStart checks a query for a page, fills in what it leaves out, and returns where its
+// page begins; nil: at the beginning of the list.
+func (g *Graph) PageStart(q *ListQuery) (*PageCursor, error) {
+	var err error
+	if q.List, err = resolveList(g.Schema(), q.List); err != nil {
+		return nil, err
+	}
+	if err := checkQuery(q); err != nil {
+		return nil, err
+	}
+	return parseCursor(g.cfg.PageKey, q)
+}
+
+// PageToken is the token of the page of q that begins at c.
+func (g *Graph) PageToken(q *ListQuery, c PageCursor) string { return c.encode(g.cfg.PageKey, q) }

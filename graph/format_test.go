@@ -68,9 +68,9 @@ func TestFormatsAreFrozen(t *testing.T) {
 	line("cmd recover", RecoverCommand())
 	line("cmd skip", skip{from: 1, epoch: 2, cursor: 3, to: 400}.encode())
 	tok := sampleToken()
-	line("token", []byte(tok.encode()))
+	line("token", []byte(tok.Encode()))
 	q := ListQuery{List: l, Order: OldestFirst, Window: AllTime()}
-	line("page token", []byte(pageCursor{time: -1, id: 2, token: "x"}.encode(testKey, &q)))
+	line("page token", []byte(PageCursor{Time: -1, ID: 2, Token: "x"}.encode(testKey, &q)))
 
 	golden(t, "formats.txt", b.String())
 }
@@ -118,11 +118,11 @@ func sampleIncrements() increments {
 	}}
 }
 
-func sampleToken() token {
-	t := token{timeline: 0x0123456789abcdef, others: true}
+func sampleToken() Token {
+	t := Token{Timeline: 0x0123456789abcdef, Others: true}
 	t.see(1, 100)
 	t.see(4095, 1<<40)
-	t.await(pendingInverse{src: 3, pos: 9, dst: 4})
+	t.await(PendingInverse{Src: 3, Pos: 9, Dst: 4})
 	return t
 }
 
@@ -151,7 +151,7 @@ func TestRowsAndCommandsComeBackAsTheyWere(t *testing.T) {
 		t.Errorf("increments: %s, want %s", got, want)
 	}
 	tok := sampleToken()
-	tb, err := parseToken(tok.encode())
+	tb, err := ParseToken(tok.Encode())
 	must(t, err)
 	if fmt.Sprintf("%+v", *tb) != fmt.Sprintf("%+v", tok) {
 		t.Errorf("token: %+v, want %+v", *tb, tok)
@@ -254,7 +254,7 @@ func FuzzDecoders(f *testing.F) {
 				t.Fatal("properties grew")
 			}
 		}
-		_, _ = parseToken(string(b))
+		_, _ = ParseToken(string(b))
 		_, _ = parseCursor(testKey, &ListQuery{PageToken: string(b)})
 	})
 }

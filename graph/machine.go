@@ -43,7 +43,7 @@ type Machine struct {
 	lists      map[ListKey]*openList
 	rows       []row
 	trims      []trim
-	touched    []slotPosition // slots changed, for last
+	touched    []SlotPosition // slots changed, for last
 	schemaNew  bool
 	recovered  bool  // recoveries is to be cut
 	ownersNew  bool  // to be cut
@@ -294,10 +294,10 @@ func (m *Machine) trimChanges() {
 // next gives a change of slot its position.
 func (m *Machine) next(slot Slot) uint64 {
 	m.pos++
-	if n := len(m.touched); n > 0 && m.touched[n-1].slot == slot {
-		m.touched[n-1].pos = m.pos
+	if n := len(m.touched); n > 0 && m.touched[n-1].Slot == slot {
+		m.touched[n-1].Pos = m.pos
 	} else {
-		m.touched = append(m.touched, slotPosition{slot, m.pos})
+		m.touched = append(m.touched, SlotPosition{slot, m.pos})
 	}
 	return m.pos
 }
@@ -397,7 +397,7 @@ func (m *Machine) Publish(uint64) {
 		m.cache.drop(k)
 	}
 	for _, t := range m.touched {
-		m.last[t.slot].Store(t.pos)
+		m.last[t.Slot].Store(t.Pos)
 	}
 	if m.counters != nil {
 		m.counters.Published(m.cfg.Store)

@@ -14,23 +14,24 @@ import (
 type reading struct {
 	g      *Graph
 	level  ReadLevel
-	tokens []*token
+	tokens []*Token
 	views  []*view // one a shard
-	out    token
+	least  uint64  // a position that every view has to be at
+	out    Token
 }
 
 // newReading prepares a read under ro, and under the token of an earlier page.
 func (g *Graph) newReading(ro ReadOptions, page string) (*reading, error) {
-	r := &reading{g: g, level: ro.Level, out: token{timeline: g.cfg.Timeline}}
+	r := &reading{g: g, level: ro.Level, out: Token{Timeline: g.cfg.Timeline}}
 	for _, text := range [...]string{ro.Token, page} {
-		t, err := parseToken(text)
+		t, err := ParseToken(text)
 		if err != nil {
 			return nil, err
 		}
 		if t == nil {
 			continue
 		}
-		if t.timeline != g.cfg.Timeline {
+		if t.Timeline != g.cfg.Timeline {
 			return nil, ErrOldTimeline
 		}
 		r.tokens = append(r.tokens, t)
@@ -156,19 +157,20 @@ type freshness struct {
 // needs gathers what the tokens say about slot. others is true where a token had
 // no room for all slots it has seen.
 func (r *reading) needs(mb *member, slot Slot) (f freshness, others bool) {
+	f.pos = r.least
 	for _, t := range r.tokens {
 		pos := t.position(slot)
 		f.pos = max(f.pos, pos)
-		others = others || t.others && pos == 0
-		for _, p := range t.pending {
-			if p.dst != slot {
+		others = others || t.Others && pos == 0
+		for _, p := range t.Pending {
+			if p.Dst != slot {
 				continue
 			}
-			if p.src == mb.machine.cfg.ID {
-				f.pos = max(f.pos, p.pos)
+			if p.Src == mb.machine.cfg.ID {
+				f.pos = max(f.pos, p.Pos)
 				continue
 			}
-			f.incoming = append(f.incoming, streamPosition{p.src, p.pos})
+			f.incoming = append(f.incoming, streamPosition{p.Src, p.Pos})
 		}
 	}
 	return f, others
@@ -218,7 +220,7 @@ func (g *Graph) HasEdges(ctx context.Context, ro ReadOptions, t EdgeType, srcs, 
 			return "", err
 		}
 	}
-	return r.out.encode(), nil
+	return r.out.Encode(), nil
 }
 
 func checkPairs(srcs, dsts []uint64) error {
@@ -302,7 +304,7 @@ func (g *Graph) GetEdge(ctx context.Context, ro ReadOptions, t EdgeType, src, ds
 		return edgelist.Edge{}, "", ErrNoEdge
 	}
 	e.Peer = asked
-	return e, r.out.encode(), nil
+	return e, r.out.Encode(), nil
 }
 
 // CountEdges counts the edges of each list in a window of time.
@@ -333,26 +335,19 @@ func (g *Graph) CountEdges(ctx context.Context, ro ReadOptions, lists []ListKey,
 			return "", r.faultOf(err, l)
 		}
 	}
-	return r.out.encode(), nil
+	return r.out.Encode(), nil
 }
 
 // ListEdges returns a page of a list. It ends at PageSize edges or
 // MaxPageBytes, whichever comes first.
 func (g *Graph) ListEdges(ctx context.Context, ro ReadOptions, q ListQuery) (ListPage, error) {
-	var err error
-	if q.List, err = resolveList(g.Schema(), q.List); err != nil {
-		return ListPage{}, err
-	}
-	if err := checkQuery(&q); err != nil {
-		return ListPage{}, err
-	}
-	from, err := parseCursor(g.cfg.PageKey, &q)
+	from, err := g.PageStart(&q)
 	if err != nil {
 		return ListPage{}, err
 	}
 	first := ""
 	if from != nil {
-		first = from.token
+		first = from.Token
 	}
 	r, err := g.newReading(ro, first)
 	if err != nil {
@@ -367,13 +362,13 @@ func (g *Graph) ListEdges(ctx context.Context, ro ReadOptions, q ListQuery) (Lis
 	if err != nil {
 		return ListPage{}, r.faultOf(err, q.List)
 	}
-	page.Token = r.out.encode()
+	page.Token = r.out.Encode()
 	if more {
 		if first == "" {
 			first = page.Token
 		}
 		last := page.Edges[len(page.Edges)-1]
-		page.Next = pageCursor{time: last.Time, id: last.Peer, token: first}.encode(g.cfg.PageKey, &q)
+		page.Next = PageCursor{Time: last.Time, ID: last.Peer, Token: first}.encode(g.cfg.PageKey, &q)
 	}
 	return page, nil
 }
@@ -400,7 +395,7 @@ func checkQuery(q *ListQuery) error {
 // edgeBytes is what an edge takes in an answer, beside its properties.
 const edgeBytes = 64
 
-func readEdges(list *edgelist.List, q *ListQuery, from *pageCursor) (page ListPage, more bool, err error) {
+func readEdges(list *edgelist.List, q *ListQuery, from *PageCursor) (page ListPage, more bool, err error) {
 	eq := edgelist.Query{
 		Order: edgelist.ByTime, Descending: q.Order == NewestFirst || q.Order == IDDescending,
 		Skip: q.Skip,
@@ -415,7 +410,7 @@ func readEdges(list *edgelist.List, q *ListQuery, from *pageCursor) (page ListPa
 		eq.Order = edgelist.ByID
 	}
 	if from != nil {
-		eq.From = &edgelist.Key{Time: from.time, ID: from.id}
+		eq.From = &edgelist.Key{Time: from.Time, ID: from.ID}
 	}
 	it := list.Iter(eq)
 	size := 0

@@ -28,7 +28,12 @@ func (m *Machine) applyRecover() error {
 	m.pos += recoveryGap
 	m.recoveries++
 	m.recovered = true
-	m.trimChanges() // who follows the change log has to begin anew
+	m.trimChanges()                       // who follows the change log has to begin anew
+	for s := Slot(0); s < NumSlots; s++ { // what was lost is no state to be read any more
+		if m.owns(s) {
+			m.touched = append(m.touched, SlotPosition{s, m.pos})
+		}
+	}
 	return nil
 }
 

@@ -35,6 +35,9 @@ type Service interface {
 	GetCounters(ctx context.Context, ro ReadOptions, refs []CounterRef) ([]CounterValue, string, error)
 	SetCounter(ctx context.Context, c CounterRef, value, expireAt int64) (string, error)
 	DeleteCounter(ctx context.Context, c CounterRef) (bool, string, error)
+	// What caches ask.
+	LastChanges(ctx context.Context, shard uint32, slots []Slot, at []uint64) (timeline uint64, err error)
+	Excerpts(ctx context.Context, wants []ExcerptWant, got []Excerpt) error
 }
 
 // MovedError says that a node does not lead a shard, and who does as far as it

@@ -54,6 +54,13 @@ func (l link) IncrPart(ctx context.Context, ins []Increment, ordinals []uint32, 
 	return res, token, done
 }
 
+func (l link) LastChanges(ctx context.Context, shard uint32, slots []Slot, at []uint64) (uint64, error) {
+	if err := l.town.failure(); err != nil {
+		return 0, err
+	}
+	return l.Service.LastChanges(ctx, shard, slots, at)
+}
+
 // Deliver implements Remote.
 func (l link) Deliver(ctx context.Context, to uint32, delivery []byte) ([]byte, error) {
 	if err := l.town.failure(); err != nil {

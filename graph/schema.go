@@ -92,6 +92,12 @@ func (s *Schema) VertexTypeName(t VertexType) string {
 // VertexTypes returns all vertex types by id.
 func (s *Schema) VertexTypes() []*VertexTypeDef { return s.vertices }
 
+// Dense reports whether the ids of a vertex type are said to be dense.
+func (s *Schema) Dense(t VertexType) bool {
+	d, ok := s.vertexByID[t]
+	return ok && d.Dense
+}
+
 // EdgeType finds an edge type by name.
 func (s *Schema) EdgeType(name string) (*EdgeTypeDef, bool) {
 	d, ok := s.edgeByName[name]

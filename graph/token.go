@@ -7,32 +7,33 @@ import (
 	"hash/crc32"
 )
 
-// A token says what its holder has seen: for some slots, the position up to
+// Token is what a token says: what its holder has seen: for some slots, the position up to
 // which; and for edges acknowledged before their inverse, where the inverse is
 // still to come (CACHE.md T1 to T4). Its text is
 //
 //	base64url( version [1] flags [1] timeline [8] | n | n × (slot, position)
 //	           | n | n × (source shard, position, destination slot) | CRC-32C [4] )
-type token struct {
-	timeline uint64
-	others   bool // more slots than fit: reads elsewhere must be linearizable
-	seen     []slotPosition
-	pending  []pendingInverse
+type Token struct {
+	Timeline uint64
+	Others   bool // more slots than fit: reads elsewhere must be linearizable
+	Seen     []SlotPosition
+	Pending  []PendingInverse
 }
 
-type slotPosition struct {
-	slot Slot
-	pos  uint64
+// SlotPosition is a position of a slot.
+type SlotPosition struct {
+	Slot Slot
+	Pos  uint64
 }
 
-// pendingInverse: the list of a vertex in slot dst lacks what shard src sent at pos
-// until the cursor of its shard for that one has reached pos. It names the shard, not
-// the slot: whoever owns dst later has inherited that cursor, while the slot of the
+// PendingInverse says that the list of a vertex in slot Dst lacks what shard Src sent at
+// Pos until the cursor of its shard for that one has reached Pos. It names the shard, not
+// the slot: whoever owns Dst later has inherited that cursor, while the slot of the
 // source may have gone to a shard that counts on another stream.
-type pendingInverse struct {
-	src uint32
-	pos uint64
-	dst Slot
+type PendingInverse struct {
+	Src uint32
+	Pos uint64
+	Dst Slot
 }
 
 const (
@@ -41,39 +42,39 @@ const (
 )
 
 // see adds that the holder has seen slot up to pos.
-func (t *token) see(slot Slot, pos uint64) {
-	for i := range t.seen {
-		if t.seen[i].slot == slot {
-			t.seen[i].pos = max(t.seen[i].pos, pos)
+func (t *Token) see(slot Slot, pos uint64) {
+	for i := range t.Seen {
+		if t.Seen[i].Slot == slot {
+			t.Seen[i].Pos = max(t.Seen[i].Pos, pos)
 			return
 		}
 	}
-	if len(t.seen) >= maxTokenSlots {
-		t.others = true
+	if len(t.Seen) >= maxTokenSlots {
+		t.Others = true
 		return
 	}
-	t.seen = append(t.seen, slotPosition{slot, pos})
+	t.Seen = append(t.Seen, SlotPosition{slot, pos})
 }
 
-func (t *token) await(p pendingInverse) {
-	for i := range t.pending {
-		if t.pending[i].src == p.src && t.pending[i].dst == p.dst {
-			t.pending[i].pos = max(t.pending[i].pos, p.pos)
+func (t *Token) await(p PendingInverse) {
+	for i := range t.Pending {
+		if t.Pending[i].Src == p.Src && t.Pending[i].Dst == p.Dst {
+			t.Pending[i].Pos = max(t.Pending[i].Pos, p.Pos)
 			return
 		}
 	}
-	if len(t.pending) >= maxTokenSlots {
-		t.others = true
+	if len(t.Pending) >= maxTokenSlots {
+		t.Others = true
 		return
 	}
-	t.pending = append(t.pending, p)
+	t.Pending = append(t.Pending, p)
 }
 
 // position returns what the holder has seen of slot; 0 is nothing.
-func (t *token) position(slot Slot) uint64 {
-	for i := range t.seen {
-		if t.seen[i].slot == slot {
-			return t.seen[i].pos
+func (t *Token) position(slot Slot) uint64 {
+	for i := range t.Seen {
+		if t.Seen[i].Slot == slot {
+			return t.Seen[i].Pos
 		}
 	}
 	return 0
@@ -85,53 +86,54 @@ func mergeTokens(timeline uint64, texts []string) (string, error) {
 	if len(texts) == 1 {
 		return texts[0], nil
 	}
-	out := token{timeline: timeline}
+	out := Token{Timeline: timeline}
 	for _, text := range texts {
-		t, err := parseToken(text)
+		t, err := ParseToken(text)
 		if err != nil {
 			return "", fmt.Errorf("answer of a node: %w", err)
 		}
 		if t == nil {
 			continue
 		}
-		if t.timeline != timeline {
+		if t.Timeline != timeline {
 			return "", ErrOldTimeline
 		}
-		out.others = out.others || t.others
-		for _, s := range t.seen {
-			out.see(s.slot, s.pos)
+		out.Others = out.Others || t.Others
+		for _, s := range t.Seen {
+			out.see(s.Slot, s.Pos)
 		}
-		for _, p := range t.pending {
+		for _, p := range t.Pending {
 			out.await(p)
 		}
 	}
-	return out.encode(), nil
+	return out.Encode(), nil
 }
 
-func (t *token) encode() string {
+// Encode returns the text of a token.
+func (t *Token) Encode() string {
 	var stack [128]byte
 	b := append(stack[:0], tokenVersion, 0)
-	if t.others {
+	if t.Others {
 		b[1] |= tokenOthers
 	}
-	b = binary.BigEndian.AppendUint64(b, t.timeline)
-	b = binary.AppendUvarint(b, uint64(len(t.seen)))
-	for _, s := range t.seen {
-		b = binary.AppendUvarint(b, uint64(s.slot))
-		b = binary.AppendUvarint(b, s.pos)
+	b = binary.BigEndian.AppendUint64(b, t.Timeline)
+	b = binary.AppendUvarint(b, uint64(len(t.Seen)))
+	for _, s := range t.Seen {
+		b = binary.AppendUvarint(b, uint64(s.Slot))
+		b = binary.AppendUvarint(b, s.Pos)
 	}
-	b = binary.AppendUvarint(b, uint64(len(t.pending)))
-	for _, p := range t.pending {
-		b = binary.AppendUvarint(b, uint64(p.src))
-		b = binary.AppendUvarint(b, p.pos)
-		b = binary.AppendUvarint(b, uint64(p.dst))
+	b = binary.AppendUvarint(b, uint64(len(t.Pending)))
+	for _, p := range t.Pending {
+		b = binary.AppendUvarint(b, uint64(p.Src))
+		b = binary.AppendUvarint(b, p.Pos)
+		b = binary.AppendUvarint(b, uint64(p.Dst))
 	}
 	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// parseToken reads a token's text. The empty text is the empty token.
-func parseToken(text string) (*token, error) {
+// ParseToken reads a token's text. The empty text is none: nil.
+func ParseToken(text string) (*Token, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -150,15 +152,15 @@ func parseToken(text string) (*token, error) {
 	if body[0] != tokenVersion {
 		return nil, bad("of another version")
 	}
-	t := &token{others: body[1]&tokenOthers != 0, timeline: binary.BigEndian.Uint64(body[2:])}
+	t := &Token{Others: body[1]&tokenOthers != 0, Timeline: binary.BigEndian.Uint64(body[2:])}
 	d := decoder{b: body[10:]}
 	for n := d.count(); n > 0 && d.err == nil; n-- {
-		t.seen = append(t.seen, slotPosition{d.slot(), d.uvarint()})
+		t.Seen = append(t.Seen, SlotPosition{d.slot(), d.uvarint()})
 	}
 	for n := d.count(); n > 0 && d.err == nil; n-- {
-		t.pending = append(t.pending, pendingInverse{d.uint32(), d.uvarint(), d.slot()})
+		t.Pending = append(t.Pending, PendingInverse{d.uint32(), d.uvarint(), d.slot()})
 	}
-	if d.done() != nil || len(t.seen) > maxTokenSlots || len(t.pending) > maxTokenSlots {
+	if d.done() != nil || len(t.Seen) > maxTokenSlots || len(t.Pending) > maxTokenSlots {
 		return nil, bad("malformed")
 	}
 	return t, nil

@@ -24,9 +24,9 @@ func TestTokenOfBothCoversBothEnds(t *testing.T) {
 	user, note := across(w)
 	_, text, err := w.g.Mutate(context.Background(), []Mutation{{Op: OpAdd, Type: 1, Src: user, Dst: note}}, WaitBoth)
 	must(t, err)
-	tok, err := parseToken(text)
+	tok, err := ParseToken(text)
 	must(t, err)
-	if tok.position(SlotOf(Vertex{1, user})) == 0 || tok.position(SlotOf(Vertex{2, note})) == 0 || len(tok.pending) != 0 {
+	if tok.position(SlotOf(Vertex{1, user})) == 0 || tok.position(SlotOf(Vertex{2, note})) == 0 || len(tok.Pending) != 0 {
 		t.Errorf("token %+v", tok)
 	}
 	var n [1]uint64
@@ -49,9 +49,9 @@ func TestTokenOfForwardWaitsForTheInverse(t *testing.T) {
 		}
 		_, text, err := w.g.Mutate(context.Background(), []Mutation{{Op: op, Type: 1, Src: user, Dst: note}}, WaitForward)
 		must(t, err)
-		tok, err := parseToken(text)
+		tok, err := ParseToken(text)
 		must(t, err)
-		if len(tok.pending) != 1 {
+		if len(tok.Pending) != 1 {
 			t.Fatalf("token %+v: the inverse is pending", tok)
 		}
 		var n [1]uint64
@@ -74,7 +74,7 @@ func TestTokenOfUnchangedIsReached(t *testing.T) {
 	}
 	_, text, err := w.g.Mutate(context.Background(), []Mutation{{Op: OpAdd, Type: 1, Src: user, Dst: note}}, WaitBoth)
 	must(t, err)
-	tok, err := parseToken(text)
+	tok, err := ParseToken(text)
 	must(t, err)
 	slot := SlotOf(Vertex{1, user})
 	if p := tok.position(slot); p == 0 || p > w.g.lastOf(slot) {
@@ -90,14 +90,14 @@ func TestTokensOfReadsAndOfTheFuture(t *testing.T) {
 	var has [1]bool
 	text, err := w.g.HasEdges(ctx, ReadOptions{}, 1, []uint64{1}, []uint64{2}, has[:])
 	must(t, err)
-	tok, err := parseToken(text)
+	tok, err := ParseToken(text)
 	must(t, err)
 	slot := SlotOf(Vertex{1, 1})
 	if tok.position(slot) == 0 {
 		t.Errorf("a read's token: %+v", tok)
 	}
-	tok.seen[0].pos += 1000
-	_, err = w.g.HasEdges(ctx, ReadOptions{Token: tok.encode()}, 1, []uint64{1}, []uint64{2}, has[:])
+	tok.Seen[0].Pos += 1000
+	_, err = w.g.HasEdges(ctx, ReadOptions{Token: tok.Encode()}, 1, []uint64{1}, []uint64{2}, has[:])
 	if !errors.Is(err, ErrTooFresh) {
 		t.Errorf("a token from the future: %v", err)
 	}
@@ -113,14 +113,14 @@ func TestTokensOfReadsAndOfTheFuture(t *testing.T) {
 		}
 	})
 	w.g.cfg.FreshWait = 20 * time.Second
-	if _, err = w.g.HasEdges(ctx, ReadOptions{Token: tok.encode()}, 1, []uint64{1}, []uint64{2}, has[:]); err != nil {
+	if _, err = w.g.HasEdges(ctx, ReadOptions{Token: tok.Encode()}, 1, []uint64{1}, []uint64{2}, has[:]); err != nil {
 		t.Errorf("a token that the shard reaches: %v", err)
 	}
-	tok.timeline++
-	if _, err = w.g.HasEdges(ctx, ReadOptions{Token: tok.encode()}, 1, []uint64{1}, []uint64{2}, has[:]); !errors.Is(err, ErrOldTimeline) {
+	tok.Timeline++
+	if _, err = w.g.HasEdges(ctx, ReadOptions{Token: tok.Encode()}, 1, []uint64{1}, []uint64{2}, has[:]); !errors.Is(err, ErrOldTimeline) {
 		t.Errorf("a token of another timeline: %v", err)
 	}
-	text = tok.encode()
+	text = tok.Encode()
 	for _, bad := range []string{"x", text[:len(text)-2], "B" + text[1:], string(make([]byte, 1<<16))} {
 		var inv *InvalidError
 		if _, err = w.g.HasEdges(ctx, ReadOptions{Token: bad}, 1, []uint64{1}, []uint64{2}, has[:]); !errors.As(err, &inv) {
@@ -138,9 +138,9 @@ func TestTokenOverflowAsksForLinearizableReads(t *testing.T) {
 	}
 	_, text, err := w.g.Mutate(context.Background(), ms, WaitBoth)
 	must(t, err)
-	tok, err := parseToken(text)
+	tok, err := ParseToken(text)
 	must(t, err)
-	if !tok.others || len(tok.seen) > maxTokenSlots {
+	if !tok.Others || len(tok.Seen) > maxTokenSlots {
 		t.Fatalf("token %+v", tok)
 	}
 	before := w.g.Status()

@@ -109,6 +109,18 @@ func checkBatch(field string, n int) error {
 	return nil
 }
 
+// Resolve checks a list key, and turns both directions of a symmetric type into its one
+// list.
+func (s *Schema) Resolve(l ListKey) (ListKey, error) { return resolveList(s, l) }
+
+// Fact returns the list in which the edge of two vertices is a fact, and the peer in it.
+func (d *EdgeTypeDef) Fact(src, dst uint64) (ListKey, uint64) {
+	if d.Symmetric && src > dst {
+		src, dst = dst, src
+	}
+	return d.fact(src), dst
+}
+
 // resolveList checks a list key, and turns both directions of a symmetric
 // type into its one list.
 func resolveList(s *Schema, l ListKey) (ListKey, error) {

@@ -237,9 +237,9 @@ func (g *Graph) awaitStream(ctx context.Context, from, to uint32, pos, routing u
 // token says what the caller may expect to see: the source's end, and the other
 // end as seen or as pending.
 func (w *write) token() string {
-	t := token{timeline: w.g.cfg.Timeline}
+	t := Token{Timeline: w.g.cfg.Timeline}
 	for i := range w.ms {
-		if t.others {
+		if t.Others {
 			break
 		}
 		r := &w.results[i]
@@ -253,10 +253,10 @@ func (w *write) token() string {
 		if w.from[i] == w.to[i] || w.wait == WaitBoth && r.Outcome != InversePending && w.g.leads(w.to[i]) {
 			t.see(dst, w.g.lastChange(w.to[i], dst))
 		} else if pos := w.waits[[2]uint32{w.from[i], w.to[i]}]; pos > 0 {
-			t.await(pendingInverse{src: w.from[i], pos: pos, dst: dst})
+			t.await(PendingInverse{Src: w.from[i], Pos: pos, Dst: dst})
 		}
 	}
-	return t.encode()
+	return t.Encode()
 }
 
 // sender returns the outgoing end of a stream, nil where nothing was sent on it or

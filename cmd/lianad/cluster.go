@@ -55,10 +55,16 @@ func (p *ports) peerAddr() string {
 	return p.peer.Addr()
 }
 
-// backend is what the server serves: calls by the router, and of the node what
-// operators ask.
+// domain is what answers clients' calls.
+type domain interface {
+	server.Writer
+	server.Reader
+	server.Counters
+}
+
+// backend is what the server serves.
 type backend struct {
-	*graph.Router
+	domain
 	server.Operator
 }
 

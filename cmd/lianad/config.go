@@ -33,6 +33,9 @@ type config struct {
 
 	Cluster clusterConfig `yaml:"cluster"`
 
+	Redis redisConfig `yaml:"redis"`
+	Cache cacheConfig `yaml:"cache"`
+
 	server.Config `yaml:",inline"`
 
 	Storage storageConfig `yaml:"storage"`
@@ -154,6 +157,7 @@ func defaults() config {
 		LogFormat: "text",
 		LogLevel:  "info",
 		Cluster:   clusterConfig{Roles: roleGateway + "," + roleStorage, DeadAfter: 5 * time.Minute, MovesAtOnce: 2, MoveBytes: 64 << 20},
+		Cache:     cacheConfig{Staleness: time.Second, HotBytes: 64 << 20, TTL: time.Hour, RedisTimeout: 25 * time.Millisecond},
 		Config:    server.Defaults(),
 		Storage: storageConfig{
 			MemoryLimitBytes: 768 << 20,
@@ -190,7 +194,7 @@ func (c config) validate() error {
 	add(c.LogFormat != "text" && c.LogFormat != "json", "log_format: %q (allowed: text, json)", c.LogFormat)
 	_, err := logLevel(c.LogLevel)
 	add(err != nil, "log_level: %q (allowed: debug, info, warn, error)", c.LogLevel)
-	return errors.Join(errors.Join(errs...), c.Cluster.validate(), c.Config.Validate(), c.Storage.validate())
+	return errors.Join(errors.Join(errs...), c.Cluster.validate(), c.Redis.validate(), c.Cache.validate(), c.Config.Validate(), c.Storage.validate())
 }
 
 func (s storageConfig) validate() error {
@@ -247,6 +251,7 @@ func bind(set *pflag.FlagSet, c *config) {
 	set.StringVar(&c.Cluster.Join, "join", c.Cluster.Join, "peer addresses, with commas between, of nodes whose cluster a new data directory joins")
 	set.IntVar(&c.Cluster.Replication, "replication", c.Cluster.Replication, "replicas of each shard, where this node founds the cluster: 1, 3, 5 or 7 (0: 1)")
 	set.StringVar(&c.Cluster.Roles, "roles", c.Cluster.Roles, "what the node does: gateway, storage or both")
+	set.StringVar(&c.Redis.Addrs, "redis", c.Redis.Addrs, "host:port of a Redis to cache in, or of several nodes of a Redis Cluster with commas between (default: no cache)")
 	set.BoolVar(&c.AllowRemote, "allow-remote", c.AllowRemote, "permit addresses that other machines can reach; there is no authentication")
 	set.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
 	set.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")

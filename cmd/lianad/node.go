@@ -30,6 +30,7 @@ type node struct {
 	shards     *shard.Node
 	graph      *graph.Graph
 	cluster    *membership
+	caches     *caches // nil: none
 	// expelled says why the node may not be one of its cluster any more; of capacity 1.
 	expelled chan error
 	// flushed is called when the state has become durable; nil until there are shards.
@@ -44,7 +45,7 @@ func openNode(h host, cfg config, schema *graph.Schema, ports *ports, log *slog.
 		n.limitMemory, n.openDir, n.openStores, n.openShards,
 		func() error { return n.openCluster(schema) },
 		func() error { return n.openGraph(schema) },
-		n.serveCluster,
+		n.serveCluster, n.openCaches,
 	} {
 		if err := open(); err != nil {
 			return nil, errors.Join(err, n.close())
@@ -168,7 +169,7 @@ func (n *node) openGraph(schema *graph.Schema) (err error) {
 func (n *node) attachment() server.Attachment {
 	id := n.dir.Identity()
 	return server.Attachment{
-		Backend: backend{n.cluster.router, n.graph},
+		Backend: n.backend(),
 		Node:    server.Node{Version: version, ClusterID: id.ClusterID, NodeID: id.NodeID},
 		Stores:  []server.Store{{Name: "state", Stats: n.state.Stats}, {Name: "log", Stats: n.wal.Stats}},
 		Disk:    n.guard,
@@ -178,7 +179,7 @@ func (n *node) attachment() server.Attachment {
 
 // close closes what is open, from the top down.
 func (n *node) close() error {
-	var errs []error
+	errs := []error{n.caches.close()}
 	n.cluster.stop()
 	if n.graph != nil {
 		n.graph.Close()

@@ -14,6 +14,8 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lianadb/liana/server"
 )
 
@@ -32,6 +34,7 @@ func start(h host, cfg config, stdout, stderr io.Writer) error {
 	defer signal.Stop(signals)
 
 	log := newLogger(cfg, stderr)
+	redis.SetLogger(redisLog{log}) // of all clients: there is no other way
 	// The ports first: when one is taken, no data directory is touched.
 	srv, err := server.Listen(cfg.Config, log)
 	if err != nil {

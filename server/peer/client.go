@@ -19,6 +19,7 @@ type Client struct {
 	calls   peerv1.CallsClient
 	cluster peerv1.ClusterClient
 	audit   peerv1.AuditClient
+	cache   peerv1.CacheClient
 }
 
 var _ graph.Service = (*Client)(nil)
@@ -28,6 +29,7 @@ func newClient(node string, conn *grpc.ClientConn) *Client {
 	return &Client{
 		node: node, conn: l,
 		calls: peerv1.NewCallsClient(l), cluster: peerv1.NewClusterClient(conn), audit: peerv1.NewAuditClient(conn),
+		cache: peerv1.NewCacheClient(l),
 	}
 }
 

@@ -89,6 +89,32 @@ func (e *echo) DeleteCounter(ctx context.Context, c graph.CounterRef) (bool, str
 	return true, "token", e.answer(ctx, []any{c})
 }
 
+func (e *echo) LastChanges(ctx context.Context, shard uint32, slots []graph.Slot, at []uint64) (uint64, error) {
+	copy(at, []uint64{5, 1 << 60})
+	return 77, e.answer(ctx, []any{shard, slots})
+}
+
+// excerpts has one of each kind, and one that is left out.
+func excerpts() []graph.Excerpt {
+	note := graph.Vertex{Type: 2, ID: 9}
+	bits := make([]byte, 2)
+	bits[1] = 0x81
+	return []graph.Excerpt{
+		{
+			Timeline: 77, Position: 5, Metrics: []graph.CounterValue{{Counter: graph.CounterRef{Vertex: note, Metric: 3}, Value: -4, Exists: true, ExpireAt: 8}},
+			Counts: []graph.ListCount{{List: graph.ListKey{Vertex: note, Type: 1, Dir: graph.In}, Count: 12}},
+		},
+		{Timeline: 77, Position: 6, Total: 3, Props: true, Edges: []edgelist.Edge{{Peer: 1 << 63, Time: 9}, {Peer: 3, Time: -2}}},
+		{Timeline: 77, Position: 7, Bits: bits},
+		{},
+	}
+}
+
+func (e *echo) Excerpts(ctx context.Context, wants []graph.ExcerptWant, got []graph.Excerpt) error {
+	copy(got, excerpts())
+	return e.answer(ctx, []any{wants})
+}
+
 func (e *echo) Deliver(ctx context.Context, to uint32, delivery []byte) ([]byte, error) {
 	return []byte("answer"), e.answer(ctx, []any{to, delivery})
 }
@@ -170,6 +196,11 @@ func TestCallsArriveAsTheyWereMade(t *testing.T) {
 		{Counter: key, Delta: -3, Min: -9, HasMin: true, ExpireAt: 6},
 		{Counter: metric, Delta: 1, Max: 0, HasMax: true},
 	}
+	wants := []graph.ExcerptWant{
+		{Kind: graph.ExcerptCounts, List: graph.ListKey{Vertex: graph.Vertex{Type: 2, ID: 9}}, Min: 4},
+		{Kind: graph.ExcerptNewest, List: list, Edges: 7}, {Kind: graph.ExcerptPeers, List: list, First: 1 << 63, Span: 16, Least: 2},
+		{Kind: graph.ExcerptPeers, List: list, Span: 16, Least: 9},
+	}
 	query := graph.ListQuery{List: list, Order: graph.IDAscending, PageSize: 5, PageToken: "p", Skip: 8, Window: graph.AllTime()}
 	for _, call := range []struct {
 		name string
@@ -219,6 +250,16 @@ func TestCallsArriveAsTheyWereMade(t *testing.T) {
 			ok, token, err := c.DeleteCounter(ctx, key)
 			return []any{ok, token}, err
 		}, []any{key}, []any{true, "token"}},
+		{"LastChanges", func() ([]any, error) {
+			at := make([]uint64, 2)
+			timeline, err := c.LastChanges(ctx, 3, []graph.Slot{0, 4095}, at)
+			return []any{timeline, at}, err
+		}, []any{uint32(3), []graph.Slot{0, 4095}}, []any{uint64(77), []uint64{5, 1 << 60}}},
+		{"Excerpts", func() ([]any, error) {
+			got := make([]graph.Excerpt, len(wants))
+			err := c.Excerpts(ctx, wants, got)
+			return []any{got}, err
+		}, []any{wants}, []any{excerpts()}},
 		{"Deliver", func() ([]any, error) {
 			b, err := c.Deliver(ctx, 3, []byte("d"))
 			return []any{b}, err

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lianadb/liana/cache"
+	"github.com/lianadb/liana/cache/rediscache"
+	"github.com/lianadb/liana/graph"
+	"github.com/lianadb/liana/server/tiers"
+)
+
+// caches are what stands before the storage on this node: on a gateway the tiers and
+// their polls, on a node with storage the feeder of Redis.
+type caches struct {
+	clients []redis.UniversalClient
+	polls   *cache.Polls
+	storage *tiers.Storage
+	tier    *rediscache.Tier
+	hot     *cache.Hot
+	answers *cache.Reader
+	reader  *tiers.Reader // nil on a node that is no gateway
+	feeder  *rediscache.Feeder
+
+	end   context.CancelFunc
+	ended sync.WaitGroup
+}
+
+// The keys that are watched, and how often one is read in about a second before a copy of
+// its entry is kept in memory.
+const (
+	hotKeys    = 4096
+	hotTouches = 8
+)
+
+// ticksABound is how many ticks of the feeder are in the bound of staleness.
+const ticksABound = 10
+
+// openCaches opens the caches where a Redis is named; else there are none.
+func (n *node) openCaches() error {
+	if n.cfg.Redis.Addrs == "" {
+		return nil
+	}
+	o, err := n.cfg.Redis.options()
+	if err != nil {
+		return err
+	}
+	c := &caches{}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.end = cancel
+	n.caches = c
+	if n.cfg.Cluster.has(roleGateway) {
+		if err := c.openReader(ctx, n, o); err != nil {
+			return err
+		}
+	}
+	if n.cfg.Cluster.has(roleStorage) {
+		c.openFeeder(ctx, n, o)
+	}
+	return nil
+}
+
+func (c *caches) openReader(ctx context.Context, n *node, o redis.UniversalOptions) error {
+	cfg := n.cfg.Cache
+	c.storage = tiers.NewStorage(n.cluster.router, n.graph)
+	c.tier = rediscache.NewTier(rediscache.TierConfig{TTL: cfg.TTL, Timeout: cfg.RedisTimeout}, c.client(rediscache.ReaderOptions(o)), c.storage)
+	var err error
+	if c.hot, err = cache.NewHot(cache.NewFlights(c.tier), cache.NewTopK(hotKeys, hotTouches), cfg.HotBytes); err != nil {
+		return err
+	}
+	c.polls = cache.NewPolls(cfg.Staleness)
+	c.answers = cache.NewReader(c.storage, c.hot, c.polls)
+	c.reader = tiers.NewReader(n.cluster.router, n.graph, c.answers)
+	told := complaints{log: n.log, text: "leaders did not say how far they are: reads of their shards pass the cache by"}
+	c.ended.Go(func() { c.polls.Run(ctx, c.storage, told.tell) })
+	return nil
+}
+
+func (c *caches) openFeeder(ctx context.Context, n *node, o redis.UniversalOptions) {
+	c.feeder = rediscache.NewFeeder(rediscache.FeederConfig{Tick: n.cfg.Cache.Staleness / ticksABound}, c.client(rediscache.FeederOptions(o)), tiers.NewLog(n.graph))
+	told := complaints{log: n.log, text: "changes do not come to Redis: what they concern is read from the storage"}
+	c.ended.Go(func() { c.feeder.Run(ctx, told.tell) })
+}
+
+func (c *caches) client(o redis.UniversalOptions) redis.UniversalClient {
+	client := redis.NewUniversalClient(&o)
+	c.clients = append(c.clients, client)
+	return client
+}
+
+// close ends the loops and the connections. Calls that are still at work find a cache that
+// has nothing.
+func (c *caches) close() error {
+	if c == nil {
+		return nil
+	}
+	c.end()
+	c.ended.Wait()
+	var errs []error
+	for _, client := range c.clients {
+		errs = append(errs, client.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// complaintPause is the time between two lines about what fails all the time.
+const complaintPause = 10 * time.Second
+
+// complaints logs what goes on failing, now and then.
+type complaints struct {
+	log  *slog.Logger
+	text string
+
+	mu   sync.Mutex
+	last time.Time
+}
+
+func (c *complaints) tell(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.last) >= complaintPause {
+		c.last = now
+		c.log.Warn(c.text, "error", err)
+	}
+}
+
+// backend is what the server serves: calls by the caches or the router, and of the node
+// what operators ask.
+func (n *node) backend() backend {
+	if n.caches != nil && n.caches.reader != nil {
+		return backend{n.caches.reader, n.graph}
+	}
+	return backend{n.cluster.router, n.graph}
+}
+
+var (
+	_ domain = (*graph.Router)(nil)
+	_ domain = (*tiers.Reader)(nil)
+)
