@@ -29,7 +29,7 @@ func newClient(node string, conn *grpc.ClientConn) *Client {
 	return &Client{
 		node: node, conn: l,
 		calls: peerv1.NewCallsClient(l), cluster: peerv1.NewClusterClient(conn), audit: peerv1.NewAuditClient(conn),
-		cache: peerv1.NewCacheClient(l),
+		cache: peerv1.NewCacheClient(conn),
 	}
 }
 

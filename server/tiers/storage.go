@@ -31,9 +31,6 @@ func (s *Storage) Poll(ctx context.Context, slots []cache.Slot, tell func(cache.
 	})
 }
 
-// chunkLeast is the number of peers below which a chunk is left out: three per mille.
-const chunkLeast = cache.ChunkPeers * 3 / 1000
-
 // Load implements cache.Source. Of a large call only the first entries are loaded.
 func (s *Storage) Load(ctx context.Context, wants []cache.Want, got []cache.Entry) error {
 	wants = wants[:min(len(wants), graph.MaxExcerpts)]
@@ -60,7 +57,7 @@ func excerptOf(w *cache.Want) graph.ExcerptWant {
 	case cache.KindWindow:
 		ask.Kind, ask.Edges = graph.ExcerptNewest, cache.WindowEdges
 	case cache.KindChunk:
-		ask.Kind, ask.First, ask.Span, ask.Least = graph.ExcerptPeers, w.Key.Chunk*cache.ChunkPeers, cache.ChunkPeers, chunkLeast
+		ask.Kind, ask.First, ask.Span, ask.Least = graph.ExcerptPeers, w.Key.Chunk*cache.ChunkPeers, cache.ChunkPeers, cache.ChunkLeast
 	}
 	return ask
 }
