@@ -16,11 +16,10 @@ import (
 	"github.com/lianadb/liana/cache/cachetest"
 )
 
-// oracle is two gateways and a feeder on one real Redis, with everything running by
+// oracle is two gateways and a feeder on a real Redis, with everything running by
 // itself, and clients that check each answer.
 type oracle struct {
 	t       *testing.T
-	s       *server
 	m       *cachetest.Model
 	readers []*cache.Reader
 	tiers   []*Tier
@@ -30,11 +29,14 @@ type oracle struct {
 
 const oracleBound = time.Second
 
-func startOracle(t *testing.T, ctx context.Context, running *sync.WaitGroup) *oracle {
-	o := &oracle{t: t, s: startServer(t), m: cachetest.NewModel(16)}
+// dialer makes clients; change may alter their options.
+type dialer func(change ...func(*redis.UniversalOptions)) redis.UniversalClient
+
+func startOracle(t *testing.T, ctx context.Context, running *sync.WaitGroup, dial dialer) *oracle {
+	o := &oracle{t: t, m: cachetest.NewModel(16)}
 	o.m.Record = true
 	for range 2 {
-		tier := NewTier(TierConfig{Timeout: 100 * time.Millisecond, Lease: 50 * time.Millisecond}, o.s.client(), slowLoads{o.m})
+		tier := NewTier(TierConfig{Timeout: 100 * time.Millisecond, Lease: 50 * time.Millisecond}, dial(), slowLoads{o.m})
 		polls := cache.NewPolls(oracleBound)
 		hot, err := cache.NewHot(tier, cache.NewTopK(64, 20), 1<<20)
 		must(t, err)
@@ -45,7 +47,7 @@ func startOracle(t *testing.T, ctx context.Context, running *sync.WaitGroup) *or
 		})
 		o.tiers, o.audits, o.readers = append(o.tiers, tier), append(o.audits, audit), append(o.readers, cache.NewReader(o.m, audit, polls))
 	}
-	f := NewFeeder(FeederConfig{Tick: 20 * time.Millisecond}, o.s.client(onlyFeeder), o.m)
+	f := NewFeeder(FeederConfig{Tick: 20 * time.Millisecond}, dial(onlyFeeder), o.m)
 	running.Go(func() { f.Run(ctx, func(error) {}) })
 	return o
 }
@@ -101,8 +103,8 @@ func (o *oracle) client(ctx context.Context, seed uint64) {
 	}
 }
 
-// upset does things to Redis until ctx ends.
-func (o *oracle) upset(ctx context.Context, c redis.UniversalClient) {
+// upset does things to a Redis until ctx ends.
+func (s *server) upset(ctx context.Context, c redis.UniversalClient) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for i := 0; ctx.Err() == nil; i++ {
 		time.Sleep(time.Duration(20+r.IntN(150)) * time.Millisecond)
@@ -112,17 +114,17 @@ func (o *oracle) upset(ctx context.Context, c redis.UniversalClient) {
 		case 1:
 			c.ScriptFlush(ctx)
 		case 2:
-			o.s.pause()
+			s.pause()
 			time.Sleep(200 * time.Millisecond)
-			o.s.resume()
+			s.resume()
 		case 3:
 			c.ConfigSet(ctx, "maxmemory-policy", "allkeys-random")
 			c.ConfigSet(ctx, "maxmemory", "1500kb")
 			time.Sleep(200 * time.Millisecond)
 			c.ConfigSet(ctx, "maxmemory", "0")
 		case 6:
-			o.s.kill()
-			o.s.start()
+			s.kill()
+			s.start()
 		default:
 			for range 20 {
 				c.Del(ctx, c.RandomKey(ctx).Val())
@@ -142,8 +144,10 @@ func TestOracleOnRedisUnderFaults(t *testing.T) {
 	var running, clients sync.WaitGroup
 	defer running.Wait()
 	defer stop()
-	o := startOracle(t, ctx, &running)
-	admin := o.s.client()
+	s := startServer(t)
+	dial := s.client
+	o := startOracle(t, ctx, &running, dial)
+	admin := dial()
 	faults, calm := context.WithTimeout(ctx, length)
 	defer calm()
 	working, end := context.WithTimeout(ctx, length+2*time.Second)
@@ -151,13 +155,22 @@ func TestOracleOnRedisUnderFaults(t *testing.T) {
 	for i := range uint64(4) {
 		clients.Go(func() { o.client(working, i) })
 	}
-	clients.Go(func() { o.upset(faults, admin) })
+	clients.Go(func() { s.upset(faults, admin) })
 	clients.Wait()
 	if t.Failed() {
 		return
 	}
-	w := &realWorld{t: t, m: o.m}
-	eventually(t, "the feeder has come to the end", func() error {
+	o.atRest(ctx, admin)
+	hits, fills, failed, equal := o.sums()
+	if hits == 0 || fills == 0 || failed == 0 || equal == 0 {
+		t.Error("the test did not test what it was made for")
+	}
+}
+
+// atRest waits until the feeder is done, and compares what is cached with storage.
+func (o *oracle) atRest(ctx context.Context, admin redis.UniversalClient) {
+	o.t.Helper()
+	eventually(o.t, "the feeder has come to the end", func() error {
 		for slot := range cache.Slot(16) {
 			v, err := admin.Get(ctx, headKey(1, slot)).Bytes()
 			if err != nil {
@@ -169,20 +182,22 @@ func TestOracleOnRedisUnderFaults(t *testing.T) {
 		}
 		return nil
 	})
+	w := &realWorld{t: o.t, m: o.m}
 	for slot := range cache.Slot(16) {
 		w.everythingCachedIsRight(admin, slot)
 	}
-	var hits, fills, failed uint64
+}
+
+// sums are the counters of both gateways.
+func (o *oracle) sums() (hits, fills, failed, equal uint64) {
 	for _, tier := range o.tiers {
 		s := tier.Stats()
 		hits, fills, failed = hits+s.Hits.Load(), fills+s.Fills.Load(), failed+s.Failed.Load()
 	}
-	var equal, skipped uint64
+	var skipped uint64
 	for _, a := range o.audits {
 		equal, skipped = equal+a.Stats().Equal.Load(), skipped+a.Stats().Skipped.Load()
 	}
-	t.Logf("%d answers, %d hits and %d fills in Redis, %d lookups failed; %d entries audited, %d more were skipped", o.asked.Load(), hits, fills, failed, equal, skipped)
-	if hits == 0 || fills == 0 || failed == 0 || equal == 0 {
-		t.Error("the test did not test what it was made for")
-	}
+	o.t.Logf("%d answers, %d hits and %d fills in Redis, %d lookups failed; %d entries audited, %d more were skipped", o.asked.Load(), hits, fills, failed, equal, skipped)
+	return hits, fills, failed, equal
 }
