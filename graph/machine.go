@@ -236,9 +236,10 @@ func (m *Machine) applyInit(body []byte) error {
 	return nil
 }
 
-// found gives the shard its slots of the founding. A replica that joins may read a log
-// that begins before a split whose child is here already: then it stops, since what it
-// would write is the child's. It is sent the state when the log has been cut.
+// found gives the shard its slots of the founding. A replica that joins a shard that was
+// split is sent the state, and does not come here. Where it does, since its leader has not
+// applied the split yet, and the child is on this node, it stops: what it would write is
+// the child's.
 func (m *Machine) found(shards int) error {
 	o := foundingOwners(shards)
 	own := o.own(m.cfg.ID)

@@ -80,6 +80,9 @@ func (m *Machine) endSplits() error {
 	return nil
 }
 
+// WasSplit implements shard.Splitter.
+func (m *Machine) WasSplit() bool { return m.family != nil }
+
 // AfterEntry implements shard.Splitter.
 func (m *Machine) AfterEntry() shard.Due { return m.due }
 

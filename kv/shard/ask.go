@@ -33,7 +33,7 @@ type answer struct {
 	term    uint64 // it has voted in none beyond
 	open    uint64 // the term it leads and has opened, 0 where it does not
 	applied uint64
-	last    uint64    // in its log
+	last    uint64    // in its log, or in its state where no log follows that
 	asked   time.Time // it stood there at some moment after
 	offset  int64     // its wall clock − the asker's monotonic clock, µs
 	err     error
@@ -246,8 +246,7 @@ func (s *Shard) answer(r *raft.Raft, conn net.Conn) {
 			return
 		}
 		wall, _ := s.node.cfg.Clock()
-		_, last := s.log.bounds()
-		a := answer{term: r.CurrentTerm(), open: s.proposer.openTerm.Load(), applied: s.fsm.reached.Load(), last: last}
+		a := answer{term: r.CurrentTerm(), open: s.proposer.openTerm.Load(), applied: s.fsm.reached.Load(), last: s.lastEntry()}
 		b := a.encode(binary.BigEndian.Uint64(q[:]), wall)
 		if _, err := conn.Write(b); err != nil {
 			return

@@ -19,6 +19,9 @@ type Splitter interface {
 	Machine
 	// AfterEntry is called after each entry: what it asks of the shard.
 	AfterEntry() Due
+	// WasSplit reports whether the state is of after a split. It is called between
+	// entries.
+	WasSplit() bool
 	// Replaces returns what gives way to a state with these parts that is to be
 	// installed, or why it may not be installed now.
 	Replaces(in kv.Parts) (kv.Parts, error)
@@ -54,6 +57,15 @@ func (s *fsm) due() error {
 		return nil
 	}
 	return s.cutNow()
+}
+
+// noteSplit looks whether the shard was split. A replica that joins is sent the state of it
+// then, never the log from its first entry: what that says of slots which the child has
+// would be written over the child's rows, where the node has a replica of it.
+func (s *fsm) noteSplit() {
+	if sp, ok := s.machine.(Splitter); ok {
+		s.split.Store(sp.WasSplit())
+	}
 }
 
 // bear writes the rows of a child's replica on this node: where the parent stands, with

@@ -52,6 +52,8 @@ func (m *halves) Cut(b kv.Batch) error {
 	return nil
 }
 
+func (m *halves) WasSplit() bool { return m.values["split"] > 0 }
+
 func (m *halves) Replaces(in kv.Parts) (kv.Parts, error) { return in, nil }
 
 // nursery is a fleet on disks that lose power, whose shard 1 is split.
@@ -68,7 +70,8 @@ type nurseryDisk struct {
 	node       atomic.Pointer[Node]
 }
 
-func newNursery(t *testing.T, seed uint64) *nursery {
+// newNursery makes a fleet of three, some of which are members of the shard.
+func newNursery(t *testing.T, seed uint64, members int) *nursery {
 	n := &nursery{fleet: newFleet(t, 3, nil), rng: rand.New(rand.NewPCG(seed, 0))}
 	for _, r := range n.rigs {
 		d := &nurseryDisk{state: pebblekv.NewCrashFS(), log: pebblekv.NewCrashFS()}
@@ -80,16 +83,34 @@ func newNursery(t *testing.T, seed uint64) *nursery {
 			n.unmount(i)
 		}
 	})
+	t.Cleanup(n.tell)
 	n.open(n.rigs[0])
 	n.start(n.rigs[0], false)
-	for _, r := range n.rigs[1:] {
-		n.open(r)
-		id, err := r.node.NewReplica(1)
-		n.must(err)
-		n.start(r, true)
-		n.addVoter(id)
+	for _, r := range n.rigs[1:members] {
+		n.joinParent(r)
 	}
 	return n
+}
+
+func (n *nursery) joinParent(r *rig) {
+	n.t.Helper()
+	n.open(r)
+	id, err := r.node.NewReplica(1)
+	n.must(err)
+	n.start(r, true)
+	n.addVoter(id)
+}
+
+// tell says where all replicas stand if the test has failed.
+func (n *nursery) tell() {
+	if !n.t.Failed() {
+		return
+	}
+	for _, r := range n.rigs {
+		for id, s := range r.shards {
+			n.t.Logf("%s: shard %d: %+v, members %v", s.replica, id, s.Status(), s.Members())
+		}
+	}
 }
 
 func (n *nursery) mount(r *rig, d *nurseryDisk) {
@@ -253,7 +274,7 @@ func TestRuleF2_ABirthSurvivesLossOfPower(t *testing.T) {
 }
 
 func bear(t *testing.T, seed uint64) {
-	n := newNursery(t, seed)
+	n := newNursery(t, seed, 3)
 	before, unsure := int64(n.rng.IntN(20)), int64(0)
 	for range before {
 		unsure += n.ask(1, "a")
@@ -299,5 +320,42 @@ func bear(t *testing.T, seed uint64) {
 		if s := r.shards[theChild]; !ids[s.replica] {
 			t.Errorf("replica %s of the child is no voter of %v", s.replica, ids)
 		}
+	}
+}
+
+// A replica joins a shard that was split, whose log holds all since the founding. It is
+// sent the state: the log would write to the child's slots, and give birth to a replica of
+// the child that is no member of it, over one that may be on the node already. So also
+// after the leader was started again, and from another leader.
+func TestAReplicaThatJoinsAfterASplitIsSentTheState(t *testing.T) {
+	for _, restarted := range []bool{false, true} {
+		n := newNursery(t, 1, 2)
+		for range 5 {
+			n.ask(1, "a")
+		}
+		n.ask(1, "split")
+		n.ask(theChild, "b")
+		if restarted {
+			n.losePower(0, 1)
+		}
+		n.ask(1, "a")
+		if first, _ := n.leader().log.bounds(); first != 1 {
+			t.Fatalf("the log begins at %d: the test is wrong", first)
+		}
+		r := n.rigs[2]
+		n.joinParent(r)
+		n.ask(1, "a")
+		if got := n.values(1)["a"]; got < 7 {
+			t.Errorf("a = %d, want 7 or more", got)
+		}
+		if got := r.shards[1].Status().Installs; got != 1 {
+			t.Errorf("the replica that joins has installed %d states", got)
+		}
+		if got := r.node.Replicas(); !slices.Equal(got, []uint32{1}) {
+			t.Errorf("its node has replicas of %v", got)
+		}
+		n.losePower(2) // and goes on from there
+		n.ask(1, "a")
+		n.values(1)
 	}
 }

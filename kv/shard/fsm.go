@@ -57,6 +57,7 @@ type fsm struct {
 	// last step has begun.
 	installs, replacing atomic.Uint64
 	arrivals            arrivals
+	split               atomic.Bool // the shard was split
 }
 
 var _ raft.BatchingFSM = (*fsm)(nil)
@@ -85,6 +86,7 @@ func newFSM(shard uint32, store kv.Store, m Machine, f *fault) (*fsm, error) {
 	s.cut.Store(&p)
 	s.reached.Store(p.index)
 	s.fresh.reached(p.index)
+	s.noteSplit()
 	return s, nil
 }
 
@@ -217,6 +219,7 @@ func (s *fsm) cutNow() error {
 	s.pending, s.installedAt, s.births = 0, installedRow{}, nil
 	at := s.applied
 	s.cut.Store(&at)
+	s.noteSplit()
 	s.machine.Publish(at.index)
 	s.fresh.reached(at.index)
 	return nil

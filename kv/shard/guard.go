@@ -119,9 +119,15 @@ type guardedLog struct {
 	*logStore
 	*guard
 	logged func(commands int) // called after that many commands were stored
+	split  *atomic.Bool       // the shard was split
 }
 
+// GetLog does not find the first entry of a shard that was split: see fsm.noteSplit.
+// Nothing else reads an entry that was applied long ago.
 func (l guardedLog) GetLog(index uint64, log *raft.Log) error {
+	if index == 1 && l.split.Load() {
+		return raft.ErrLogNotFound
+	}
 	err := l.logStore.GetLog(index, log)
 	if err == nil {
 		// Also where the shard has failed: the goroutines that send entries would leave

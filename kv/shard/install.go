@@ -74,6 +74,7 @@ func (s *fsm) takeOver(p position) error {
 	err := s.machine.Restore()
 	if err == nil {
 		s.machine.Publish(p.index)
+		s.noteSplit()
 		s.fresh.reached(p.index)
 		err = s.installed(s.installedAt)
 	}

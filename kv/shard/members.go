@@ -16,7 +16,7 @@ import (
 type Member struct {
 	Replica, Node string
 	Voter         bool
-	Last          uint64 // the last entry in its log, where it was asked (Progress) and answered
+	Last          uint64 // the last entry that it has, where it was asked (Progress) and answered
 }
 
 const (
@@ -45,7 +45,7 @@ func (s *Shard) Progress(ctx context.Context) []Member {
 	for i := range members {
 		m := &members[i]
 		if m.Replica == s.replica {
-			_, m.Last = s.log.bounds()
+			m.Last = s.lastEntry()
 			continue
 		}
 		others, at[m.Replica] = append(others, m.Replica), m
@@ -60,6 +60,13 @@ func (s *Shard) Progress(ctx context.Context) []Member {
 		}
 	}
 	return members
+}
+
+// lastEntry is the last entry that the replica has. Behind a state that it was sent, or
+// born with, its log is empty until the next one.
+func (s *Shard) lastEntry() uint64 {
+	_, last := s.log.bounds()
+	return max(last, s.fsm.reached.Load())
 }
 
 // Parts names the state of the replica's machine in the store.

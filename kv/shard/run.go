@@ -57,7 +57,7 @@ func (s *Shard) start(row replicaRow) error {
 func (s *Shard) run(row replicaRow) (err error) {
 	cfg := s.node.cfg
 	i := &instance{guard: newGuard(s)}
-	log := guardedLog{logStore: s.log, guard: i.guard, logged: func(commands int) {
+	log := guardedLog{logStore: s.log, guard: i.guard, split: &s.fsm.split, logged: func(commands int) {
 		s.proposer.logged(commands)
 		if i.transport != nil {
 			i.transport.pacer.ring()

@@ -443,3 +443,38 @@ func newPipe(t *testing.T) (a, b net.Conn) {
 	t.Cleanup(func() { x.Close(); y.Close() })
 	return x, y
 }
+
+// A learner is sent the state of a shard to which nothing is written any more: no entry
+// follows, so its log is empty. It is up to date, is promoted, and counts as one that
+// answers.
+func TestALearnerWithAnEmptyLogIsPromoted(t *testing.T) {
+	f := newFleet(t, 2, oneEntry)
+	f.open(f.rigs[0])
+	f.rigs[0].startShard(1)
+	for range 20 {
+		f.add("a")
+	}
+	r := f.rigs[1]
+	f.open(r)
+	id, err := r.node.NewReplica(1)
+	f.must(err)
+	f.startJoined(r)
+	f.isolate(true, 2)
+	l := f.leader()
+	f.must(l.AddLearner(ctx(t), id))
+	eventually(t, "all is applied", func() bool { _, last := l.log.bounds(); return l.fsm.reached.Load() == last })
+	f.must(f.rigs[0].node.Truncate(true)) // but for the last entry
+	f.isolate(false, 2)
+	eventually(t, "the learner has the state", func() bool { return r.shards[1].Status().Installs == 1 })
+	if first, _ := r.shards[1].log.bounds(); first != 0 {
+		t.Fatalf("its log begins at %d: the test is wrong", first)
+	}
+	for _, m := range l.Progress(ctx(t)) {
+		if m.Last != l.fsm.reached.Load() {
+			t.Errorf("%s has entries up to %d of %d", m.Replica, m.Last, l.fsm.reached.Load())
+		}
+	}
+	f.must(l.Promote(ctx(t), id))
+	f.add("a")
+	f.agree()
+}
