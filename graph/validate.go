@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 )
 
 const idLimit = "1 to 18446744073709551614"
@@ -90,12 +91,20 @@ func (g *Graph) stamped(ms []Mutation) []Mutation {
 	return ms
 }
 
+// stampAhead is how far stamps may lie ahead of the clock, in µs.
+const stampAhead = int64(time.Second / time.Microsecond)
+
 // stamp returns a time for an edge that came without one: now, but later than
-// the last such time, so that edges without a time keep their order of arrival.
+// the last such time, so that edges without a time keep their order of arrival. Where
+// that lies far ahead, the clock was ahead and has been set right: stamps do not stay
+// where it was until it comes there again.
 func (g *Graph) stamp(now int64) int64 {
 	for {
 		last := g.lastStamp.Load()
 		t := max(now, last+1)
+		if t-now > stampAhead {
+			t = now
+		}
 		if g.lastStamp.CompareAndSwap(last, t) {
 			return t
 		}

@@ -100,6 +100,9 @@ func replicaWords(s *lianav1.ClusterShard) []string {
 	case from != "":
 		out = append(out, "removing "+shortNode(from, ""))
 	}
+	if s.GetSplittingAt() > 0 {
+		out = append(out, fmt.Sprintf("splitting: slots from %d on go to shard %d", s.GetSplittingAt(), s.GetSplittingInto()))
+	}
 	return out
 }
 

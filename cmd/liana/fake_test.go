@@ -25,6 +25,7 @@ type fakeServer struct {
 	lianav1.UnimplementedGraphServer
 	lianav1.UnimplementedCountersServer
 	lianav1.UnimplementedAdminServer
+	lianav1.UnimplementedClusterServer
 
 	mu       sync.Mutex
 	edges    map[edgeKey]*lianav1.Edge
@@ -73,6 +74,7 @@ func (f *fakeServer) serve(t *testing.T) string {
 	lianav1.RegisterGraphServer(server, f)
 	lianav1.RegisterCountersServer(server, f)
 	lianav1.RegisterAdminServer(server, f)
+	lianav1.RegisterClusterServer(server, f)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Stop(); <-done })
