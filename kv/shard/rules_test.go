@@ -254,7 +254,8 @@ func TestRuleA9_AFailingAppendStopsItsShardWithTheOutcomeUnknown(t *testing.T) {
 }
 
 func TestRuleA9_AnAppendThatHangsStopsItsShard(t *testing.T) {
-	r, log, faults := faultRig(t, func(c *NodeConfig) { c.Limits.StoreTimeout = time.Second })
+	// The patience is the node's: on a busy machine the other shard must not run out of it.
+	r, log, faults := faultRig(t, func(c *NodeConfig) { c.Limits.StoreTimeout = 5 * time.Second })
 	wait := make(chan struct{})
 	log.set(func(f *faulty) { f.setWait = wait })
 	p, err := r.shards[2].ProposeAsync([]byte("a"), Client)
@@ -281,7 +282,7 @@ func TestRuleA9_AFailingReadEndsNoProcess(t *testing.T) {
 	l.mu.Lock()
 	l.recent = recentLog{} // it is read from the store
 	l.mu.Unlock()
-	g := guardedLog{logStore: l, guard: r.shards[2].instance.Load().guard}
+	g := guardedLog{logStore: l, guard: r.shards[2].instance.Load().guard, split: &r.shards[2].fsm.split}
 	ended := make(chan bool)
 	go func() { // as a goroutine of Raft would
 		defer close(ended)
