@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"github.com/lianadb/liana/kv"
@@ -55,6 +56,12 @@ const (
 	localStreamOut  = 's'
 	localStreamIn   = 'd'
 )
+
+// localFamilies are all that there are.
+var localFamilies = []byte{
+	localMeta, localSchema, localOwners, localFamily, localTotals, localRecoveries,
+	localTree, localChange, localOutbox, localStreamOut, localStreamIn,
+}
 
 // Slot is a hash slot: 0 to NumSlots-1.
 type Slot uint16
@@ -141,4 +148,32 @@ func outboxKey(b []byte, shard, to uint32, pos uint64) []byte {
 
 func streamKey(b []byte, shard uint32, family byte, peer uint32) []byte {
 	return binary.BigEndian.AppendUint32(appendLocal(b, shard, family), peer)
+}
+
+// Reads implements shard.RowReader by the drawing at the top of this file.
+func (m *Machine) Reads(key []byte) error {
+	if !knownKey(key) {
+		return kv.Corruptionf("row of an unknown kind: key %x", key)
+	}
+	return nil
+}
+
+func knownKey(k []byte) bool {
+	if len(k) < 4 {
+		return false
+	}
+	kind := binary.BigEndian.Uint16(k[2:])
+	switch first := binary.BigEndian.Uint16(k); {
+	case first == localPrefix:
+		return len(k) > 6 && bytes.IndexByte(localFamilies, k[6]) >= 0
+	case first >= NumSlots:
+		return false
+	case kind == typeDedupe, kind == typeFreeKey:
+		return true
+	case kind > maxTypeID || len(k) <= 12:
+		return false
+	case k[12] == familyList:
+		return isList(k)
+	}
+	return k[12] == familyCounter || k[12] == familyExpiry
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lianadb/liana/kv"
 	"github.com/lianadb/liana/kv/counter"
 )
 
@@ -106,6 +107,55 @@ func TestRule34_ASplitTakesWhatWasNotCut(t *testing.T) {
 	}
 	s.settle()
 	s.check()
+}
+
+// CASES 46: a state of a newer program may hold rows of a kind that this one does not
+// know, and then it is not taken. All that this program writes it knows.
+func TestCase46_RowsOfUnknownKindsAreRefused(t *testing.T) {
+	s := newShards(t, 2)
+	hot := at(2, half, NumSlots-1, 1)
+	for i := range 1500 {
+		s.mutate(s.like(OpAdd, uint64(i+1), hot), i%100 == 0)
+	}
+	for i, c := range []CounterRef{{Vertex: Vertex{2, at(2, 0, half-1, 1)}, Metric: views}, {Key: "page"}, {Key: "\xff\x10"}} {
+		for _, m := range s.machines {
+			in := Increment{Counter: c, Delta: 1, ExpireAt: 1 << 50}
+			s.apply(m, true, (&increments{requestID: "r", items: []Increment{in}, ordinals: []uint32{uint32(i)}}).encode())
+		}
+	}
+	s.mutate(s.like(OpAdd, at(1, 0, half-1, 1), at(2, half, NumSlots-1, 2)), true)
+	s.send(0, 1)
+	s.mutate(s.like(OpAdd, at(1, 0, half-1, 2), at(2, half, NumSlots-1, 2)), true)
+	s.apply(s.machines[0], true, RecoverCommand())
+	s.split(1, 2, upper)
+	s.claims(0)
+	m, families := s.machines[0], map[byte]bool{}
+	it, err := s.store.NewIter(kv.Span{})
+	must(t, err)
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := m.Reads(it.Key()); err != nil {
+			t.Fatal(err)
+		}
+		if k := it.Key(); k[0] == 0xff {
+			families[k[6]] = true
+		}
+	}
+	must(t, it.Error())
+	for _, f := range localFamilies {
+		if !families[f] {
+			t.Errorf("no row of family %c: the test is wrong", f)
+		}
+	}
+	for _, key := range [][]byte{
+		nil, {1, 2}, appendLocal(nil, 0, 'Z'), appendLocal(nil, 0, 0)[:6],
+		append(appendVertex(nil, Vertex{2, 7}), 0x30), appendVertex(nil, Vertex{2, 7}), append(appendVertex(nil, Vertex{2, 7}), familyList),
+		{0x10, 0, 0, 1, 9}, {0, 1, 0xff, 0xfd, 9}, {0xff, 0xf1, 0, 0, 0, 0, 'm'},
+	} {
+		if err := m.Reads(key); !errors.Is(err, kv.ErrCorruption) {
+			t.Errorf("key %x: %v", key, err)
+		}
+	}
 }
 
 const views Metric = 1 // of notes

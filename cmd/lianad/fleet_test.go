@@ -185,7 +185,7 @@ func (f *fleet) dump() {
 
 func atRest(a *pb.GetClusterResponse) bool {
 	for _, s := range a.GetShards() {
-		if s.GetLeader() == "" || s.GetMovingTo()+s.GetMovingFrom() != "" || len(s.GetReplicas()) != int(a.GetReplication()) {
+		if s.GetLeader() == "" || s.GetMovingTo()+s.GetMovingFrom() != "" || s.GetSplittingAt() > 0 || len(s.GetReplicas()) != int(a.GetReplication()) {
 			return false
 		}
 		for _, r := range s.GetReplicas() {

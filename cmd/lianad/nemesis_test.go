@@ -27,7 +27,7 @@ func nemeses() []nemesis {
 		{"kill", kill}, {"pause", pause},
 		{"isolate", isolate}, {"one-way", oneWay}, {"bridge", bridge},
 		{"slow links", slowLinks}, {"resets", resets},
-		{"transfer", transfer}, {"move", move},
+		{"transfer", transfer}, {"move", move}, {"split", splitOne},
 		{"skew", skew}, {"stall", stall},
 	}
 }
@@ -163,6 +163,46 @@ func move(f *fleet, rng *rand.Rand) {
 	})
 	some(rng, 2000, 6000)
 	f.activate()
+}
+
+// mostShards is how many shards faults make, the catalog included.
+const mostShards = 12
+
+// splitOne splits a shard, and does not wait for the end: what comes next strikes in the
+// middle of it, where not one fault comes with it already.
+func splitOne(f *fleet, rng *rand.Rand) {
+	look := f.look()
+	if look == nil || len(look.GetShards()) >= mostShards {
+		return
+	}
+	s := look.GetShards()[rng.Intn(len(look.GetShards()))]
+	if s.GetCatalog() || s.GetSplittingAt() > 0 || s.GetFirstSlot() == s.GetLastSlot() {
+		return
+	}
+	at := s.GetFirstSlot() + 1 + uint32(rng.Intn(int(s.GetLastSlot()-s.GetFirstSlot())))
+	struck := make(chan struct{})
+	go func() { // one of those that the split has to go on through
+		defer close(struck)
+		some(rand.New(rand.NewSource(int64(at))), 1, 300)
+		switch voters := s.GetReplicas(); {
+		case at%3 == 0:
+			f.isolate(int(at) % len(f.places))
+		case at%3 == 1 && s.GetLeader() != "" && len(voters) > 0:
+			_ = f.transfer(s, voters[int(at)%len(voters)].GetReplica())
+		}
+	}()
+	f.ask(func(ctx context.Context, c pb.ClusterClient) error {
+		stream, err := c.SplitShard(ctx, &pb.SplitShardRequest{Shard: s.GetId(), At: at})
+		for err == nil {
+			var answer *pb.SplitShardResponse
+			if answer, err = stream.Recv(); answer.GetDone() {
+				return nil
+			}
+		}
+		return err
+	})
+	<-struck
+	f.board.heal()
 }
 
 // activate takes back all drains, as long as it may be refused for a map that changed.

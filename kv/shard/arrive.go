@@ -26,6 +26,7 @@ type arrival struct {
 	transferHead
 	parts kv.Parts // as they were when it began
 	rows  kv.Replacement
+	reads func(key []byte) error // nil: all
 	conn  net.Conn
 	// Guarded by arrivals.mu:
 	ready, taken bool
@@ -89,6 +90,9 @@ func (s *arrivals) drop(a *arrival) error {
 // connection ends. term returns the newest term this replica knows of.
 func (s *fsm) receive(conn net.Conn, term func() uint64) error {
 	err := s.receiving(conn, term)
+	if errors.Is(err, errUnknownRow) { // what comes next would be refused as well
+		s.fault.set(fmt.Errorf("shard %d: receive the state: %w", s.shard, err))
+	}
 	if err != nil {
 		_ = conn.SetWriteDeadline(time.Now().Add(helloTime))
 		_, _ = conn.Write(transferRefused.encode(err.Error())) // it may be gone
@@ -112,6 +116,9 @@ func (s *fsm) receiving(conn net.Conn, term func() uint64) error {
 		return awaitEnd(conn, transferHeld)
 	}
 	a := &arrival{transferHead: h, conn: conn}
+	if m, ok := s.machine.(RowReader); ok {
+		a.reads = m.Reads
+	}
 	if a.parts, err = s.givesWay(h.data); err != nil {
 		return err
 	}
@@ -209,7 +216,12 @@ func (a *arrival) add(block []byte) error {
 	for rest := block; len(rest) > 0; {
 		var key, value []byte
 		var err error
-		if key, value, rest, err = cutRow(rest); err == nil {
+		if key, value, rest, err = cutRow(rest); err == nil && a.reads != nil {
+			if why := a.reads(key); why != nil {
+				err = fmt.Errorf("%w: %w", errUnknownRow, why)
+			}
+		}
+		if err == nil {
 			err = a.rows.Set(key, value)
 		}
 		if err != nil {

@@ -2,8 +2,10 @@ package shard
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 
@@ -145,6 +147,43 @@ func TestDamagedSnapshotsChangeNothing(t *testing.T) {
 		if reread, _ := testFSM(t, to.store); reread.applied.index != 9 {
 			t.Errorf("%s: the store stands at %d", name, reread.applied.index)
 		}
+	}
+}
+
+// picky is a sums that does not know the counters c5.
+type picky struct{ *sums }
+
+func (picky) Reads(key []byte) error {
+	if bytes.HasSuffix(key, []byte("c5")) {
+		return kv.Corruptionf("counter %q", key)
+	}
+	return nil
+}
+
+// CASES 46: a state with a row in its middle that this program cannot read is refused as
+// a whole, and the shard stops here and says why. One without is taken.
+func TestCase46_AStateWithUnknownRowsIsRefusedAndMarked(t *testing.T) {
+	from, want := filled(t, 40)
+	to, m := filled(t, 3)
+	to.machine = picky{m}
+	before := maps.Clone(m.values)
+	err := copyOf(t, from, to, nil)
+	if !errors.Is(err, errTransfer) || !strings.Contains(err.Error(), "cannot read") {
+		t.Errorf("the sender hears %v", err)
+	}
+	if to.applied.index != 3 || !maps.Equal(m.values, before) {
+		t.Errorf("applied %d, %v", to.applied.index, m.values)
+	}
+	if err := to.fault.get(); !errors.Is(err, errUnknownRow) || !errors.Is(err, kv.ErrCorruption) {
+		t.Errorf("fault %v", err)
+	}
+	again, m := testFSM(t, to.store) // a program that knows them goes on
+	if again.applied.index != 3 || !maps.Equal(m.values, before) {
+		t.Fatalf("after a restart: applied %d, %v", again.applied.index, m.values)
+	}
+	again.installed = func(installedRow) error { return nil }
+	if err := copyOf(t, from, again, nil); err != nil || !maps.Equal(m.values, want.values) {
+		t.Errorf("%v, %v", err, m.values)
 	}
 }
 

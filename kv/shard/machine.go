@@ -31,6 +31,14 @@ type Machine interface {
 	Lead(leading bool)
 }
 
+// RowReader is what a Machine is beside that can tell its rows from those of a newer
+// program. A state with a row that it does not know is not taken: the shard stops on this
+// node, and says why (CASES 46).
+type RowReader interface {
+	// Reads returns an error for a row of an unknown kind. It is called at any time.
+	Reads(key []byte) error
+}
+
 // Entry is one entry of a shard's log as its machine sees it.
 type Entry struct {
 	Index, Term uint64

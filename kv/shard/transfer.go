@@ -68,6 +68,8 @@ var (
 	errNotSent = errors.New("the state is sent on a stream of its own")
 	// errNotArrived: a ticket for what is not there.
 	errNotArrived = errors.New("the state has not arrived")
+	// errUnknownRow: the state was made by a newer program.
+	errUnknownRow = errors.New("the state holds what this program cannot read: a newer one made it")
 	// errTransfer: the receiver does not take the state.
 	errTransfer = errors.New("the state was refused")
 )
