@@ -25,6 +25,7 @@ type oracle struct {
 	tiers   []*Tier
 	audits  []*cache.Auditor
 	asked   atomic.Int64
+	few     bool // all clients use twenty lists
 }
 
 const oracleBound = time.Second
@@ -69,7 +70,9 @@ func (o *oracle) client(ctx context.Context, seed uint64) {
 	var tok cache.Token
 	for ctx.Err() == nil {
 		l, peer := cachetest.Like(r.Uint64N(200)), r.Uint64N(40_000)+1
-		if r.IntN(3) > 0 {
+		if o.few {
+			l, peer = cachetest.Like(r.Uint64N(20)), r.Uint64N(20)+1
+		} else if r.IntN(3) > 0 {
 			l, peer = cachetest.Like(r.Uint64N(4)), r.Uint64N(8)+1
 		}
 		if r.IntN(10) == 0 {

@@ -18,7 +18,8 @@ type TierConfig struct {
 	// TTL of entries, on average. It only clears away what nobody reads.
 	// Default 1 hour.
 	TTL time.Duration
-	// Timeout bounds the wait for Redis in each step of a read. Default 25 ms.
+	// Timeout bounds the wait for Redis in each step of a read, as does half of the
+	// time that the caller still has. Default 25 ms.
 	Timeout time.Duration
 	// Lease is for how long one gateway has the right to load an entry. Default
 	// 500 ms.
@@ -262,7 +263,11 @@ func (t *Tier) do(ctx context.Context, calls []call) []reply {
 	if len(calls) == 0 {
 		return nil
 	}
-	short, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
+	wait := t.cfg.Timeout
+	if end, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(end)/2) // the rest is storage's
+	}
+	short, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	replies := t.conn.do(short, calls)
 	for i := range replies {
