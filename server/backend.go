@@ -71,6 +71,7 @@ type Attachment struct {
 	Stores  []Store
 	Disk    *DiskGuard // may be nil
 	Cluster Cluster    // may be nil
+	Cache   Cache      // may be nil
 }
 
 // Node says who serves.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -40,6 +41,18 @@ func (e emitter) shard(st graph.ShardStatus) {
 	e.counter("liana_shard_applied", "Index of the last applied log entry.", float64(st.Applied), "shard", id)
 	e.counter("liana_shard_position", "Number of the last change.", float64(st.Position), "shard", id)
 	e.gauge("liana_shard_outbox_pending", "Changes that other shards have not taken yet.", float64(st.OutboxPending), "shard", id)
+}
+
+func (e emitter) cache(f CacheFigure) {
+	labels := []string{"tier", f.Tier}
+	if f.Reason != "" {
+		labels = append(labels, "reason", f.Reason)
+	}
+	kind := prometheus.GaugeValue
+	if strings.HasSuffix(f.Name, "_total") {
+		kind = prometheus.CounterValue
+	}
+	e.send(kind, "liana_cache_"+f.Name, f.Help, f.Value, labels)
 }
 
 func (e emitter) store(name string, s kv.Stats) {

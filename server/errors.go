@@ -89,6 +89,7 @@ func rules() []rule {
 
 		{is: ErrClusterRefused, code: codes.FailedPrecondition, reason: "CLUSTER_REFUSED", detail: true, long: true},
 		{is: ErrNoCluster, code: codes.Unimplemented, reason: "NO_CLUSTER"},
+		{is: ErrNoCache, code: codes.FailedPrecondition, reason: "NO_CACHE", detail: true},
 
 		{is: errNotReady, code: codes.Unavailable, reason: "NOT_READY", retry: soon},
 		{is: errStopping, code: codes.Unavailable, reason: "STOPPING", retry: later},

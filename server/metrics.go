@@ -130,6 +130,11 @@ func (n nodeMetrics) Collect(ch chan<- prometheus.Metric) {
 	for _, st := range a.Backend.Status() {
 		one.shard(st)
 	}
+	if a.Cache != nil {
+		for _, f := range a.Cache.Figures() {
+			one.cache(f)
+		}
+	}
 	for _, st := range a.Stores {
 		one.store(st.Name, st.Stats())
 	}

@@ -91,6 +91,7 @@ func (s *Server) newGRPC() *grpc.Server {
 	pb.RegisterCountersServer(g, &counterService{calls: s.calls})
 	pb.RegisterAdminServer(g, &adminService{calls: s.calls, scans: make(chan struct{}, maxScans)})
 	pb.RegisterClusterServer(g, &clusterService{calls: s.calls})
+	pb.RegisterCacheServer(g, &cacheService{calls: s.calls})
 	healthpb.RegisterHealthServer(g, s.health)
 	reflection.Register(g)
 	for name, info := range g.GetServiceInfo() {

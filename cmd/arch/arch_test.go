@@ -45,7 +45,7 @@ var layers = []layer{
 	{"proto/peer/v1", nil},
 	{"server", []string{"edgelist", "kv", "kv/shard", "kv/counter", "graph", "cache", "proto/..."}},
 	{"server/peer", []string{"edgelist", "kv", "kv/shard", "graph", "proto/peer/v1"}},
-	{"server/tiers", []string{"edgelist", "graph", "cache"}},
+	{"server/tiers", []string{"edgelist", "graph", "cache", "cache/rediscache", "proto/...", "server", "server/peer"}},
 	{"server/cluster", []string{"kv", "kv/shard", "kv/catalog", "graph", "proto/...", "server", "server/peer"}},
 	{"cmd/arch", nil},
 	{"cmd/lianad/...", []string{"..."}},

@@ -173,3 +173,56 @@ func TestExportedEdgesComeBackByImport(t *testing.T) {
 		}
 	}
 }
+
+func (f *fakeServer) ListHotKeys(_ context.Context, req *lianav1.ListHotKeysRequest) (*lianav1.ListHotKeysResponse, error) {
+	note := &lianav1.Vertex{Type: "note", Id: 7}
+	keys := []*lianav1.HotKey{
+		{Kind: "row", Vertex: note, Touches: 90},
+		{Kind: "window", Vertex: note, Type: "like", Direction: lianav1.Direction_IN, Touches: 8},
+		{Kind: "chunk", Vertex: &lianav1.Vertex{Type: "user", Id: 1}, Type: "like", Direction: lianav1.Direction_OUT, FirstId: 4096, Touches: 2},
+	}
+	return &lianav1.ListHotKeysResponse{Keys: keys[:min(len(keys), int(req.GetLimit()))], Unanswered: []string{"n9"}}, nil
+}
+
+func (f *fakeServer) WarmCache(_ context.Context, req *lianav1.WarmCacheRequest) (*lianav1.WarmCacheResponse, error) {
+	return &lianav1.WarmCacheResponse{Hot: req.GetTop(), Warm: req.GetTop() - 1}, nil
+}
+
+func (f *fakeServer) GetCacheStats(context.Context, *lianav1.GetCacheStatsRequest) (*lianav1.GetCacheStatsResponse, error) {
+	return &lianav1.GetCacheStatsResponse{Nodes: []*lianav1.NodeCacheStats{
+		{Node: "a", Figures: []*lianav1.CacheFigure{{Tier: "redis", Name: "hits_total", Value: 12345678}, {Tier: "redis", Name: "misses_total", Reason: "behind", Value: 2}}},
+		{Node: "b", Figures: []*lianav1.CacheFigure{{Tier: "redis", Name: "hits_total", Value: 1}, {Tier: "feeder", Name: "lag_seconds", Value: 0.25}}},
+	}}, nil
+}
+
+func (f *fakeServer) DropCached(_ context.Context, req *lianav1.DropCachedRequest) (*lianav1.DropCachedResponse, error) {
+	if v := req.GetVertex(); v.GetType() != "note" || v.GetId() != 7 {
+		return nil, status.Errorf(codes.InvalidArgument, "%v", v)
+	}
+	return &lianav1.DropCachedResponse{}, nil
+}
+
+func TestCacheCommands(t *testing.T) {
+	_, addr := startFake(t)
+	for _, c := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"hot"}, []string{"90     note:7  row", "8      note:7  window of like in", "2      user:1  chunk of like out from id 4096", "node n9 did not answer"}},
+		{[]string{"hot", "--top", "1"}, []string{"note:7  row"}},
+		{[]string{"warm", "--top", "30"}, []string{"29 of the 30 hottest entries are in Redis"}},
+		{[]string{"stats"}, []string{"TIER    FIGURE", "redis   hits            12345678  1", "redis   misses: behind  2         -", "feeder  lag_seconds     -         0.25"}},
+		{[]string{"drop", "note:7"}, []string{"dropped"}},
+	} {
+		out := must(t, append([]string{"cache", "--addr", addr}, c.args...)...)
+		for _, text := range c.says {
+			if !strings.Contains(out, text) {
+				t.Errorf("%v lacks %q:\n%s", c.args, text, out)
+			}
+		}
+	}
+	if m := asMessage(t, new(lianav1.GetCacheStatsResponse), "cache", "stats", "--addr", addr); len(m.GetNodes()) != 2 {
+		t.Errorf("stats as JSON: %v", m)
+	}
+	liana("cache", "drop", "--addr", addr, "seven").expect(t, exitUsage, "VERTEX: want type:id")
+}

@@ -26,6 +26,7 @@ type fakeServer struct {
 	lianav1.UnimplementedCountersServer
 	lianav1.UnimplementedAdminServer
 	lianav1.UnimplementedClusterServer
+	lianav1.UnimplementedCacheServer
 
 	mu       sync.Mutex
 	edges    map[edgeKey]*lianav1.Edge
@@ -75,6 +76,7 @@ func (f *fakeServer) serve(t *testing.T) string {
 	lianav1.RegisterCountersServer(server, f)
 	lianav1.RegisterAdminServer(server, f)
 	lianav1.RegisterClusterServer(server, f)
+	lianav1.RegisterCacheServer(server, f)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Stop(); <-done })

@@ -97,7 +97,7 @@ skipped rows.`,
 	flags.StringVarP(&c.format, "output-format", "o", "table", "table or json (one JSON document)")
 	root.AddCommand(
 		c.edgeCommand(), c.counterCommand(), c.importCommand(), c.exportCommand(),
-		c.checkCommand(), c.clusterCommand(), c.schemaCommand(), c.statusCommand(), c.demoCommand(), c.versionCommand(),
+		c.checkCommand(), c.clusterCommand(), c.cacheCommand(), c.schemaCommand(), c.statusCommand(), c.demoCommand(), c.versionCommand(),
 	)
 	return root
 }

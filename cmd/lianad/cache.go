@@ -12,6 +12,7 @@ import (
 	"github.com/lianadb/liana/cache"
 	"github.com/lianadb/liana/cache/rediscache"
 	"github.com/lianadb/liana/graph"
+	"github.com/lianadb/liana/server/peer"
 	"github.com/lianadb/liana/server/tiers"
 )
 
@@ -19,13 +20,8 @@ import (
 // their polls, on a node with storage the feeder of Redis.
 type caches struct {
 	clients []redis.UniversalClient
-	polls   *cache.Polls
-	storage *tiers.Storage
-	tier    *rediscache.Tier
-	hot     *cache.Hot
-	answers *cache.Reader
 	reader  *tiers.Reader // nil on a node that is no gateway
-	feeder  *rediscache.Feeder
+	panel   tiers.Panel
 
 	end   context.CancelFunc
 	ended sync.WaitGroup
@@ -50,7 +46,7 @@ func (n *node) openCaches() error {
 	if err != nil {
 		return err
 	}
-	c := &caches{}
+	c := &caches{panel: tiers.Panel{Graph: n.graph, Self: n.cluster.id.NodeID, Others: n.cluster.others}}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.end = cancel
 	n.caches = c
@@ -66,31 +62,45 @@ func (n *node) openCaches() error {
 }
 
 func (c *caches) openReader(ctx context.Context, n *node, o redis.UniversalOptions) error {
-	cfg := n.cfg.Cache
-	c.storage = tiers.NewStorage(n.cluster.router, n.graph)
-	c.tier = rediscache.NewTier(rediscache.TierConfig{TTL: cfg.TTL, Timeout: cfg.RedisTimeout}, c.client(rediscache.ReaderOptions(o)), c.storage)
+	cfg, p := n.cfg.Cache, &c.panel
+	p.Storage = tiers.NewStorage(n.cluster.router, n.graph)
+	p.Tier = rediscache.NewTier(rediscache.TierConfig{TTL: cfg.TTL, Timeout: cfg.RedisTimeout}, c.client(rediscache.ReaderOptions(o)), p.Storage)
 	var err error
-	if c.hot, err = cache.NewHot(cache.NewFlights(c.tier), cache.NewTopK(hotKeys, hotTouches), cfg.HotBytes); err != nil {
+	if p.Hot, err = cache.NewHot(cache.NewFlights(p.Tier), cache.NewTopK(hotKeys, hotTouches), cfg.HotBytes); err != nil {
 		return err
 	}
-	c.polls = cache.NewPolls(cfg.Staleness)
-	c.answers = cache.NewReader(c.storage, c.hot, c.polls)
-	c.reader = tiers.NewReader(n.cluster.router, n.graph, c.answers)
+	polls := cache.NewPolls(cfg.Staleness)
+	p.Auditor = cache.NewAuditor(p.Hot, p.Storage, polls)
+	p.Reader = cache.NewReader(p.Storage, p.Auditor, polls)
+	c.reader = tiers.NewReader(n.cluster.router, n.graph, p.Reader)
 	told := complaints{log: n.log, text: "leaders did not say how far they are: reads of their shards pass the cache by"}
-	c.ended.Go(func() { c.polls.Run(ctx, c.storage, told.tell) })
+	c.ended.Go(func() { polls.Run(ctx, p.Storage, told.tell) })
+	c.ended.Go(func() {
+		p.Auditor.Run(ctx, func(k cache.Key, err error) {
+			n.log.Error("a cached entry is not what the storage holds", "entry", k.String(), "slot", k.Slot, "error", err)
+		})
+	})
 	return nil
 }
 
 func (c *caches) openFeeder(ctx context.Context, n *node, o redis.UniversalOptions) {
-	c.feeder = rediscache.NewFeeder(rediscache.FeederConfig{Tick: n.cfg.Cache.Staleness / ticksABound}, c.client(rediscache.FeederOptions(o)), tiers.NewLog(n.graph))
+	c.panel.Feeder = rediscache.NewFeeder(rediscache.FeederConfig{Tick: n.cfg.Cache.Staleness / ticksABound}, c.client(rediscache.FeederOptions(o)), tiers.NewLog(n.graph))
 	told := complaints{log: n.log, text: "changes do not come to Redis: what they concern is read from the storage"}
-	c.ended.Go(func() { c.feeder.Run(ctx, told.tell) })
+	c.ended.Go(func() { c.panel.Feeder.Run(ctx, told.tell) })
 }
 
 func (c *caches) client(o redis.UniversalOptions) redis.UniversalClient {
 	client := redis.NewUniversalClient(&o)
 	c.clients = append(c.clients, client)
 	return client
+}
+
+// copies are what other nodes may ask of this node's caches; nil where there are none.
+func (c *caches) copies() peer.Copies {
+	if c == nil {
+		return nil
+	}
+	return c.panel.Local()
 }
 
 // close ends the loops and the connections. Calls that are still at work find a cache that

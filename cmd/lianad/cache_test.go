@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"math/rand"
+	"net/http"
 	"slices"
 	"strings"
 	"syscall"
@@ -35,11 +37,25 @@ type seen struct {
 	all graph.Token
 }
 
-func (s *seen) add(text string) {
+// add takes the token of a write of an edge to (or a counter of) dst. Where the inverse is
+// on its way, a read under the token waits for it, and tells the position in its place.
+func (s *seen) add(d *daemon, text string, dst *pb.Vertex) {
 	s.t.Helper()
 	tok, err := graph.ParseToken(text)
-	if err != nil || tok.Others || len(tok.Pending) > 0 {
+	if err != nil || tok.Others {
 		s.t.Fatalf("token %+v: %v", tok, err)
+	}
+	if len(tok.Pending) > 0 {
+		resp, err := d.graph.CountEdges(testCtx(s.t), &pb.CountEdgesRequest{
+			Vertex: dst, Type: "like", Direction: pb.Direction_IN, Consistency: &pb.Consistency{Token: text},
+		})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if t, _ := graph.ParseToken(resp.GetToken()); len(t.Pending) > 0 {
+			s.t.Fatalf("under the token %+v a read gave %+v", tok, t)
+		}
+		s.add(d, resp.GetToken(), dst)
 	}
 	s.all.Timeline = tok.Timeline
 	for _, p := range tok.Seen {
@@ -134,8 +150,8 @@ func (d *daemon) pages(u uint64, order pb.Order, size int32, skip uint64, c *pb.
 	}
 }
 
-// randomWrite changes something, and returns the token of it.
-func (d *daemon) randomWrite(r *rand.Rand) string {
+// randomWrite changes something.
+func (d *daemon) randomWrite(r *rand.Rand, s *seen) {
 	d.t.Helper()
 	e := like(uint64(1+r.Intn(askUsers)), uint64(1+r.Intn(askNotes)))
 	if r.Intn(4) == 0 {
@@ -177,7 +193,7 @@ func (d *daemon) randomWrite(r *rand.Rand) string {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return token
+	s.add(d, token, e.GetDst())
 }
 
 // askBoth asks a question by the cache and of the storage, and wants one answer. What has an
@@ -211,7 +227,7 @@ func TestAnswersWithACacheAreThoseOfTheStorage(t *testing.T) {
 	s := seen{t: t}
 	for range 1500 {
 		if r.Intn(4) == 0 {
-			s.add(d.randomWrite(r))
+			d.randomWrite(r, &s)
 		}
 		askBoth(t, d, randomQuestion(t, r), s.token())
 	}
@@ -220,4 +236,199 @@ func TestAnswersWithACacheAreThoseOfTheStorage(t *testing.T) {
 	}
 	d.signal(syscall.SIGTERM)
 	d.wantEnd(exitOK)
+}
+
+// ask makes random writes and reads until the time is up, each by one of the daemons. A call
+// that fails, or an answer that is not the storage's, fails the test.
+func ask(t *testing.T, ds []*daemon, r *rand.Rand, s *seen, length time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		if r.Intn(4) == 0 {
+			ds[r.Intn(len(ds))].randomWrite(r, s)
+		}
+		askBoth(t, ds[r.Intn(len(ds))], randomQuestion(t, r), s.token())
+	}
+}
+
+// No call fails and no answer is wrong while Redis hangs, dies, comes back empty or was never
+// there.
+func TestARedisThatFailsFailsNoCall(t *testing.T) {
+	server := startRedis(t)
+	server.kill()
+	d := startDaemon(t, t.TempDir(), "--redis", server.addr)
+	r, s := rand.New(rand.NewSource(9)), &seen{t: t}
+	some := func() { ask(t, []*daemon{d}, r, s, 1500*time.Millisecond) }
+	some()
+	for range 2 {
+		server.start()
+		some()
+		server.pause()
+		some()
+		server.resume()
+		some()
+		server.kill()
+		some()
+	}
+	server.start()
+	waitFor(t, "Redis is used again", func() bool {
+		ask(t, []*daemon{d}, r, s, 200*time.Millisecond)
+		return server.stat("keyspace_hits") > 100
+	})
+	metrics := d.get("/metrics")
+	for _, m := range []string{`liana_cache_hits_total{tier="redis"} `, `liana_cache_misses_total{reason="failed",tier="redis"} `, `liana_cache_lag_seconds{tier="feeder"} `} {
+		if !strings.Contains(metrics, "\n"+m) || strings.Contains(metrics, "\n"+m+"0\n") {
+			t.Errorf("metrics: %s", m)
+		}
+	}
+	server.pause()
+	if ready := d.get("/readyz"); !strings.Contains(ready, `"ready":true`) {
+		t.Errorf("not ready without Redis: %s", ready)
+	}
+	d.signal(syscall.SIGTERM)
+	d.wantEnd(exitOK)
+}
+
+// get is what the HTTP port answers.
+func (d *daemon) get(path string) string {
+	d.t.Helper()
+	resp, err := http.Get("http://" + d.ready["http"] + path)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	return string(b)
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// What is written by one node is read by the others under the token of the write, through
+// the Redis that they share, also while leaders move.
+func TestThreeNodesShareACache(t *testing.T) {
+	server := startRedis(t)
+	f := newTrio(t, "--redis", server.addr)
+	gateway := f.add("--join", f.places[0].peer, "--roles", "gateway")
+	ds := []*daemon{f.node(0), f.node(1), f.node(2), gateway.daemon()}
+	r, s := rand.New(rand.NewSource(5)), &seen{t: t}
+	ask(t, ds, r, s, 10*time.Second)
+	if hits := server.stat("keyspace_hits"); hits < 500 {
+		t.Errorf("Redis had %d keys that were asked for", hits)
+	}
+	operate(t, server, gateway.daemon(), len(f.places))
+	// The feeders of new leaders go on where those of the old ones were.
+	at := f.leaderOfMost()
+	f.places[at].down().signal(syscall.SIGTERM)
+	ds = slices.DeleteFunc(ds, func(d *daemon) bool { return d == f.node(at) })
+	waitFor(t, "writes are taken again", func() bool {
+		_, err := ds[0].graph.AddEdge(testCtx(t), &pb.AddEdgeRequest{Edge: like(1, 1)})
+		return err == nil
+	})
+	ask(t, ds, r, s, 5*time.Second)
+}
+
+// operate does what operators do with the caches of a cluster of so many nodes.
+func operate(t *testing.T, server *redisServer, d *daemon, nodes int) {
+	t.Helper()
+	hot, err := d.cache.ListHotKeys(testCtx(t), &pb.ListHotKeysRequest{Limit: 10})
+	if err != nil || len(hot.GetKeys()) != 10 || len(hot.GetUnanswered()) > 0 || hot.GetKeys()[0].GetTouches() < hot.GetKeys()[9].GetTouches() {
+		t.Errorf("hot keys: %v, %v", hot, err)
+	}
+	c := server.client()
+	defer c.Close()
+	if err := c.FlushDB(testCtx(t)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "Redis is filled again", func() bool {
+		warm, err := d.cache.WarmCache(testCtx(t), &pb.WarmCacheRequest{Top: 20})
+		if err != nil || warm.GetWarm() > warm.GetHot() || warm.GetHot() == 0 {
+			t.Fatalf("warm: %v, %v", warm, err)
+		}
+		n, err := c.DBSize(testCtx(t)).Result()
+		return err == nil && n > 4096 // each slot's p, and entries
+	})
+	if _, err := d.cache.DropCached(testCtx(t), &pb.DropCachedRequest{Vertex: note(1)}); err != nil {
+		t.Errorf("drop: %v", err)
+	}
+	stats, err := d.cache.GetCacheStats(testCtx(t), &pb.GetCacheStatsRequest{})
+	if err != nil || len(stats.GetNodes()) != nodes || len(stats.GetUnanswered()) > 0 {
+		t.Fatalf("stats: %v, %v", stats, err)
+	}
+	sum := map[string]float64{}
+	for _, n := range stats.GetNodes() {
+		for _, f := range n.GetFigures() {
+			sum[f.GetTier()+" "+f.GetName()] += f.GetValue()
+		}
+	}
+	for _, name := range []string{"reader hits_total", "redis hits_total", "redis fills_total", "feeder pushes_total", "audit equal_total"} {
+		if sum[name] == 0 {
+			t.Errorf("no %s: %v", name, sum)
+		}
+	}
+	if sum["audit wrong_total"] > 0 {
+		t.Errorf("the auditor found %v wrong entries", sum["audit wrong_total"])
+	}
+}
+
+// Without a token an answer is never older than the bound: what was acknowledged a second
+// before the question is in it, whichever node is asked.
+func TestAnswersAreWithinTheBound(t *testing.T) {
+	server := startRedis(t)
+	f := newTrio(t, "--redis", server.addr)
+	gateway := f.add("--join", f.places[0].peer, "--roles", "gateway").daemon()
+	type step struct {
+		at    time.Time
+		likes uint64
+	}
+	steps := []step{{time.Now(), 0}} // at least so many likes from then on
+	read, stop := make(chan uint64), time.Now().Add(6*time.Second)
+	go func() {
+		defer close(read)
+		for time.Now().Before(stop) {
+			resp, err := gateway.graph.CountEdges(testCtx(t), &pb.CountEdgesRequest{Vertex: note(1), Type: "like", Direction: pb.Direction_IN})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			read <- resp.GetCount()
+		}
+	}()
+	asked := time.Now()
+	write := time.NewTicker(20 * time.Millisecond)
+	defer write.Stop()
+	for n := uint64(1); ; {
+		select {
+		case got, more := <-read:
+			if !more {
+				if n < 20 {
+					t.Errorf("%d likes", n)
+				}
+				return
+			}
+			least := uint64(0)
+			for _, st := range steps {
+				if asked.Sub(st.at) > time.Second {
+					least = st.likes
+				}
+			}
+			if got < least {
+				t.Fatalf("%d likes, %d were acknowledged more than a second before", got, least)
+			}
+			asked = time.Now()
+		case <-write.C:
+			f.node(int(n%3)).add(n, 1)
+			steps = append(steps, step{time.Now(), n})
+			n++
+		}
+	}
 }

@@ -352,18 +352,38 @@ func (m *membership) founds(id uint32) bool {
 	return mp.Version == 0 || s != nil && len(s.Replicas) == 1 && s.Replicas[0].Node == m.id.NodeID && s.Moving == nil
 }
 
-// serveCluster begins to answer other nodes.
-func (n *node) serveCluster() error {
+// openRouter opens the way to all shards.
+func (n *node) openRouter() error {
 	m := n.cluster
 	m.router = graph.NewRouter(graph.RouterConfig{
 		Local: n.graph, Self: m.id.NodeID, Replicas: m.member.ReplicasOf, Service: m.pool.Service,
 	})
+	return nil
+}
+
+// others are the other nodes, for what is asked of their caches.
+func (m *membership) others() map[string]peer.Copies {
+	out := map[string]peer.Copies{}
+	for _, n := range m.board.Map().Nodes {
+		if n.ID == m.id.NodeID || n.State == catalog.Removed {
+			continue
+		}
+		if c, err := m.pool.Client(n.ID); err == nil {
+			out[n.ID] = c
+		}
+	}
+	return out
+}
+
+// serveCluster begins to answer other nodes.
+func (n *node) serveCluster() error {
+	m := n.cluster
 	m.member.Start(n.graph)
 	if m.ports.peer != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		m.endSeek = cancel
 		m.seekEnded.Go(func() { m.seek(ctx) })
-		m.ports.peer.Serve(peer.Services{NodeID: m.id.NodeID, Local: n.graph, Cluster: m.member.Service(), Streams: n.shards.Accept})
+		m.ports.peer.Serve(peer.Services{NodeID: m.id.NodeID, Local: n.graph, Cluster: m.member.Service(), Streams: n.shards.Accept, Copies: n.caches.copies()})
 	}
 	return nil
 }

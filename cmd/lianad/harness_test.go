@@ -122,6 +122,7 @@ type daemon struct {
 	counters pb.CountersClient
 	admin    pb.AdminClient
 	cluster  pb.ClusterClient
+	cache    pb.CacheClient
 }
 
 func startDaemon(t *testing.T, dir string, more ...string) *daemon {
@@ -156,6 +157,7 @@ func (p *process) daemon() *daemon {
 	t.Cleanup(func() { conn.Close() })
 	d.graph, d.counters = pb.NewGraphClient(conn), pb.NewCountersClient(conn)
 	d.admin, d.cluster = pb.NewAdminClient(conn), pb.NewClusterClient(conn)
+	d.cache = pb.NewCacheClient(conn)
 	return d
 }
 

@@ -45,7 +45,7 @@ func openNode(h host, cfg config, schema *graph.Schema, ports *ports, log *slog.
 		n.limitMemory, n.openDir, n.openStores, n.openShards,
 		func() error { return n.openCluster(schema) },
 		func() error { return n.openGraph(schema) },
-		n.serveCluster, n.openCaches,
+		n.openRouter, n.openCaches, n.serveCluster,
 	} {
 		if err := open(); err != nil {
 			return nil, errors.Join(err, n.close())
@@ -168,13 +168,17 @@ func (n *node) openGraph(schema *graph.Schema) (err error) {
 // attachment is what the server serves.
 func (n *node) attachment() server.Attachment {
 	id := n.dir.Identity()
-	return server.Attachment{
+	a := server.Attachment{
 		Backend: n.backend(),
 		Node:    server.Node{Version: version, ClusterID: id.ClusterID, NodeID: id.NodeID},
 		Stores:  []server.Store{{Name: "state", Stats: n.state.Stats}, {Name: "log", Stats: n.wal.Stats}},
 		Disk:    n.guard,
 		Cluster: n.cluster.member,
 	}
+	if n.caches != nil {
+		a.Cache = &n.caches.panel
+	}
+	return a
 }
 
 // close closes what is open, from the top down.

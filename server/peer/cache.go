@@ -12,7 +12,8 @@ import (
 // cacheCalls serves what the caches of other nodes ask: decode, call, encode.
 type cacheCalls struct {
 	peerv1.UnimplementedCacheServer
-	local Local
+	local  Local
+	copies Copies
 }
 
 func (c *cacheCalls) LastChanges(ctx context.Context, req *peerv1.LastChangesRequest) (*peerv1.LastChangesResponse, error) {

@@ -55,6 +55,7 @@ type Services struct {
 	NodeID  string // calls that name another are refused
 	Local   Local
 	Cluster peerv1.ClusterServer
+	Copies  Copies // nil: none
 	Streams func(net.Conn)
 }
 
@@ -89,7 +90,7 @@ func (p *Port) Serve(s Services) {
 	peerv1.RegisterCallsServer(p.grpc, local)
 	peerv1.RegisterLaneServer(p.grpc, &carrier{calls: local, stop: p.stop})
 	peerv1.RegisterAuditServer(p.grpc, &audit{local: s.Local})
-	peerv1.RegisterCacheServer(p.grpc, &cacheCalls{local: s.Local})
+	peerv1.RegisterCacheServer(p.grpc, &cacheCalls{local: s.Local, copies: s.Copies})
 	peerv1.RegisterClusterServer(p.grpc, s.Cluster)
 	p.done.Go(func() {
 		// It ends with its listener.

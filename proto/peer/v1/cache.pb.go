@@ -21,6 +21,422 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type HotKeysRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Limit         uint32                 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HotKeysRequest) Reset() {
+	*x = HotKeysRequest{}
+	mi := &file_peer_v1_cache_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HotKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HotKeysRequest) ProtoMessage() {}
+
+func (x *HotKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_cache_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HotKeysRequest.ProtoReflect.Descriptor instead.
+func (*HotKeysRequest) Descriptor() ([]byte, []int) {
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *HotKeysRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type HotKeysResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keys          []*HotKey              `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HotKeysResponse) Reset() {
+	*x = HotKeysResponse{}
+	mi := &file_peer_v1_cache_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HotKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HotKeysResponse) ProtoMessage() {}
+
+func (x *HotKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_cache_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HotKeysResponse.ProtoReflect.Descriptor instead.
+func (*HotKeysResponse) Descriptor() ([]byte, []int) {
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *HotKeysResponse) GetKeys() []*HotKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+type HotKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          uint32                 `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	VertexType    uint32                 `protobuf:"varint,2,opt,name=vertex_type,json=vertexType,proto3" json:"vertex_type,omitempty"`
+	VertexId      uint64                 `protobuf:"varint,3,opt,name=vertex_id,json=vertexId,proto3" json:"vertex_id,omitempty"`
+	Type          uint32                 `protobuf:"varint,4,opt,name=type,proto3" json:"type,omitempty"`
+	In            bool                   `protobuf:"varint,5,opt,name=in,proto3" json:"in,omitempty"`
+	Chunk         uint64                 `protobuf:"varint,6,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	Touches       uint64                 `protobuf:"varint,7,opt,name=touches,proto3" json:"touches,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HotKey) Reset() {
+	*x = HotKey{}
+	mi := &file_peer_v1_cache_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HotKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HotKey) ProtoMessage() {}
+
+func (x *HotKey) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_cache_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HotKey.ProtoReflect.Descriptor instead.
+func (*HotKey) Descriptor() ([]byte, []int) {
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *HotKey) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *HotKey) GetVertexType() uint32 {
+	if x != nil {
+		return x.VertexType
+	}
+	return 0
+}
+
+func (x *HotKey) GetVertexId() uint64 {
+	if x != nil {
+		return x.VertexId
+	}
+	return 0
+}
+
+func (x *HotKey) GetType() uint32 {
+	if x != nil {
+		return x.Type
+	}
+	return 0
+}
+
+func (x *HotKey) GetIn() bool {
+	if x != nil {
+		return x.In
+	}
+	return false
+}
+
+func (x *HotKey) GetChunk() uint64 {
+	if x != nil {
+		return x.Chunk
+	}
+	return 0
+}
+
+func (x *HotKey) GetTouches() uint64 {
+	if x != nil {
+		return x.Touches
+	}
+	return 0
+}
+
+type FiguresRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FiguresRequest) Reset() {
+	*x = FiguresRequest{}
+	mi := &file_peer_v1_cache_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FiguresRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FiguresRequest) ProtoMessage() {}
+
+func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_cache_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FiguresRequest.ProtoReflect.Descriptor instead.
+func (*FiguresRequest) Descriptor() ([]byte, []int) {
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{3}
+}
+
+type FiguresResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Figures       []*Figure              `protobuf:"bytes,1,rep,name=figures,proto3" json:"figures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FiguresResponse) Reset() {
+	*x = FiguresResponse{}
+	mi := &file_peer_v1_cache_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FiguresResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FiguresResponse) ProtoMessage() {}
+
+func (x *FiguresResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_cache_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FiguresResponse.ProtoReflect.Descriptor instead.
+func (*FiguresResponse) Descriptor() ([]byte, []int) {
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *FiguresResponse) GetFigures() []*Figure {
+	if x != nil {
+		return x.Figures
+	}
+	return nil
+}
+
+type Figure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tier          string                 `protobuf:"bytes,1,opt,name=tier,proto3" json:"tier,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Value         float64                `protobuf:"fixed64,4,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Figure) Reset() {
+	*x = Figure{}
+	mi := &file_peer_v1_cache_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Figure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Figure) ProtoMessage() {}
+
+func (x *Figure) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_cache_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Figure.ProtoReflect.Descriptor instead.
+func (*Figure) Descriptor() ([]byte, []int) {
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Figure) GetTier() string {
+	if x != nil {
+		return x.Tier
+	}
+	return ""
+}
+
+func (x *Figure) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Figure) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Figure) GetValue() float64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+type DropCopiesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	VertexType    uint32                 `protobuf:"varint,1,opt,name=vertex_type,json=vertexType,proto3" json:"vertex_type,omitempty"`
+	VertexId      uint64                 `protobuf:"varint,2,opt,name=vertex_id,json=vertexId,proto3" json:"vertex_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DropCopiesRequest) Reset() {
+	*x = DropCopiesRequest{}
+	mi := &file_peer_v1_cache_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DropCopiesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DropCopiesRequest) ProtoMessage() {}
+
+func (x *DropCopiesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_cache_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DropCopiesRequest.ProtoReflect.Descriptor instead.
+func (*DropCopiesRequest) Descriptor() ([]byte, []int) {
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *DropCopiesRequest) GetVertexType() uint32 {
+	if x != nil {
+		return x.VertexType
+	}
+	return 0
+}
+
+func (x *DropCopiesRequest) GetVertexId() uint64 {
+	if x != nil {
+		return x.VertexId
+	}
+	return 0
+}
+
+type DropCopiesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DropCopiesResponse) Reset() {
+	*x = DropCopiesResponse{}
+	mi := &file_peer_v1_cache_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DropCopiesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DropCopiesResponse) ProtoMessage() {}
+
+func (x *DropCopiesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_cache_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DropCopiesResponse.ProtoReflect.Descriptor instead.
+func (*DropCopiesResponse) Descriptor() ([]byte, []int) {
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{7}
+}
+
 type LastChangesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
@@ -31,7 +447,7 @@ type LastChangesRequest struct {
 
 func (x *LastChangesRequest) Reset() {
 	*x = LastChangesRequest{}
-	mi := &file_peer_v1_cache_proto_msgTypes[0]
+	mi := &file_peer_v1_cache_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -43,7 +459,7 @@ func (x *LastChangesRequest) String() string {
 func (*LastChangesRequest) ProtoMessage() {}
 
 func (x *LastChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_cache_proto_msgTypes[0]
+	mi := &file_peer_v1_cache_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -56,7 +472,7 @@ func (x *LastChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastChangesRequest.ProtoReflect.Descriptor instead.
 func (*LastChangesRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_cache_proto_rawDescGZIP(), []int{0}
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LastChangesRequest) GetShard() uint32 {
@@ -84,7 +500,7 @@ type LastChangesResponse struct {
 
 func (x *LastChangesResponse) Reset() {
 	*x = LastChangesResponse{}
-	mi := &file_peer_v1_cache_proto_msgTypes[1]
+	mi := &file_peer_v1_cache_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -96,7 +512,7 @@ func (x *LastChangesResponse) String() string {
 func (*LastChangesResponse) ProtoMessage() {}
 
 func (x *LastChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_cache_proto_msgTypes[1]
+	mi := &file_peer_v1_cache_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -109,7 +525,7 @@ func (x *LastChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastChangesResponse.ProtoReflect.Descriptor instead.
 func (*LastChangesResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_cache_proto_rawDescGZIP(), []int{1}
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LastChangesResponse) GetTimeline() uint64 {
@@ -144,7 +560,7 @@ type ExcerptWant struct {
 
 func (x *ExcerptWant) Reset() {
 	*x = ExcerptWant{}
-	mi := &file_peer_v1_cache_proto_msgTypes[2]
+	mi := &file_peer_v1_cache_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -156,7 +572,7 @@ func (x *ExcerptWant) String() string {
 func (*ExcerptWant) ProtoMessage() {}
 
 func (x *ExcerptWant) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_cache_proto_msgTypes[2]
+	mi := &file_peer_v1_cache_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -169,7 +585,7 @@ func (x *ExcerptWant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExcerptWant.ProtoReflect.Descriptor instead.
 func (*ExcerptWant) Descriptor() ([]byte, []int) {
-	return file_peer_v1_cache_proto_rawDescGZIP(), []int{2}
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ExcerptWant) GetKind() uint32 {
@@ -251,7 +667,7 @@ type ExcerptsRequest struct {
 
 func (x *ExcerptsRequest) Reset() {
 	*x = ExcerptsRequest{}
-	mi := &file_peer_v1_cache_proto_msgTypes[3]
+	mi := &file_peer_v1_cache_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -263,7 +679,7 @@ func (x *ExcerptsRequest) String() string {
 func (*ExcerptsRequest) ProtoMessage() {}
 
 func (x *ExcerptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_cache_proto_msgTypes[3]
+	mi := &file_peer_v1_cache_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -276,7 +692,7 @@ func (x *ExcerptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExcerptsRequest.ProtoReflect.Descriptor instead.
 func (*ExcerptsRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_cache_proto_rawDescGZIP(), []int{3}
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExcerptsRequest) GetWants() []*ExcerptWant {
@@ -296,7 +712,7 @@ type ExcerptsResponse struct {
 
 func (x *ExcerptsResponse) Reset() {
 	*x = ExcerptsResponse{}
-	mi := &file_peer_v1_cache_proto_msgTypes[4]
+	mi := &file_peer_v1_cache_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +724,7 @@ func (x *ExcerptsResponse) String() string {
 func (*ExcerptsResponse) ProtoMessage() {}
 
 func (x *ExcerptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_cache_proto_msgTypes[4]
+	mi := &file_peer_v1_cache_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +737,7 @@ func (x *ExcerptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExcerptsResponse.ProtoReflect.Descriptor instead.
 func (*ExcerptsResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_cache_proto_rawDescGZIP(), []int{4}
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExcerptsResponse) GetExcerpts() []*Excerpt {
@@ -353,7 +769,7 @@ type Excerpt struct {
 
 func (x *Excerpt) Reset() {
 	*x = Excerpt{}
-	mi := &file_peer_v1_cache_proto_msgTypes[5]
+	mi := &file_peer_v1_cache_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -365,7 +781,7 @@ func (x *Excerpt) String() string {
 func (*Excerpt) ProtoMessage() {}
 
 func (x *Excerpt) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_cache_proto_msgTypes[5]
+	mi := &file_peer_v1_cache_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -378,7 +794,7 @@ func (x *Excerpt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Excerpt.ProtoReflect.Descriptor instead.
 func (*Excerpt) Descriptor() ([]byte, []int) {
-	return file_peer_v1_cache_proto_rawDescGZIP(), []int{5}
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Excerpt) GetTimeline() uint64 {
@@ -456,7 +872,7 @@ type Metric struct {
 
 func (x *Metric) Reset() {
 	*x = Metric{}
-	mi := &file_peer_v1_cache_proto_msgTypes[6]
+	mi := &file_peer_v1_cache_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -468,7 +884,7 @@ func (x *Metric) String() string {
 func (*Metric) ProtoMessage() {}
 
 func (x *Metric) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_cache_proto_msgTypes[6]
+	mi := &file_peer_v1_cache_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -481,7 +897,7 @@ func (x *Metric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metric.ProtoReflect.Descriptor instead.
 func (*Metric) Descriptor() ([]byte, []int) {
-	return file_peer_v1_cache_proto_rawDescGZIP(), []int{6}
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Metric) GetMetric() uint32 {
@@ -523,7 +939,7 @@ type Length struct {
 
 func (x *Length) Reset() {
 	*x = Length{}
-	mi := &file_peer_v1_cache_proto_msgTypes[7]
+	mi := &file_peer_v1_cache_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -535,7 +951,7 @@ func (x *Length) String() string {
 func (*Length) ProtoMessage() {}
 
 func (x *Length) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_cache_proto_msgTypes[7]
+	mi := &file_peer_v1_cache_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -548,7 +964,7 @@ func (x *Length) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Length.ProtoReflect.Descriptor instead.
 func (*Length) Descriptor() ([]byte, []int) {
-	return file_peer_v1_cache_proto_rawDescGZIP(), []int{7}
+	return file_peer_v1_cache_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Length) GetType() uint32 {
@@ -576,7 +992,33 @@ var File_peer_v1_cache_proto protoreflect.FileDescriptor
 
 const file_peer_v1_cache_proto_rawDesc = "" +
 	"\n" +
-	"\x13peer/v1/cache.proto\x12\apeer.v1\"@\n" +
+	"\x13peer/v1/cache.proto\x12\apeer.v1\"&\n" +
+	"\x0eHotKeysRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\rR\x05limit\"6\n" +
+	"\x0fHotKeysResponse\x12#\n" +
+	"\x04keys\x18\x01 \x03(\v2\x0f.peer.v1.HotKeyR\x04keys\"\xae\x01\n" +
+	"\x06HotKey\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x1f\n" +
+	"\vvertex_type\x18\x02 \x01(\rR\n" +
+	"vertexType\x12\x1b\n" +
+	"\tvertex_id\x18\x03 \x01(\x04R\bvertexId\x12\x12\n" +
+	"\x04type\x18\x04 \x01(\rR\x04type\x12\x0e\n" +
+	"\x02in\x18\x05 \x01(\bR\x02in\x12\x14\n" +
+	"\x05chunk\x18\x06 \x01(\x04R\x05chunk\x12\x18\n" +
+	"\atouches\x18\a \x01(\x04R\atouches\"\x10\n" +
+	"\x0eFiguresRequest\"<\n" +
+	"\x0fFiguresResponse\x12)\n" +
+	"\afigures\x18\x01 \x03(\v2\x0f.peer.v1.FigureR\afigures\"^\n" +
+	"\x06Figure\x12\x12\n" +
+	"\x04tier\x18\x01 \x01(\tR\x04tier\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05value\x18\x04 \x01(\x01R\x05value\"Q\n" +
+	"\x11DropCopiesRequest\x12\x1f\n" +
+	"\vvertex_type\x18\x01 \x01(\rR\n" +
+	"vertexType\x12\x1b\n" +
+	"\tvertex_id\x18\x02 \x01(\x04R\bvertexId\"\x14\n" +
+	"\x12DropCopiesResponse\"@\n" +
 	"\x12LastChangesRequest\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05slots\x18\x02 \x03(\rR\x05slots\"O\n" +
@@ -620,10 +1062,14 @@ const file_peer_v1_cache_proto_rawDesc = "" +
 	"\x06Length\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\rR\x04type\x12\x1c\n" +
 	"\tdirection\x18\x02 \x01(\rR\tdirection\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\x04R\x05count2\x92\x01\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count2\xd5\x02\n" +
 	"\x05Cache\x12H\n" +
 	"\vLastChanges\x12\x1b.peer.v1.LastChangesRequest\x1a\x1c.peer.v1.LastChangesResponse\x12?\n" +
-	"\bExcerpts\x12\x18.peer.v1.ExcerptsRequest\x1a\x19.peer.v1.ExcerptsResponseB/Z-github.com/lianadb/liana/proto/peer/v1;peerv1b\x06proto3"
+	"\bExcerpts\x12\x18.peer.v1.ExcerptsRequest\x1a\x19.peer.v1.ExcerptsResponse\x12<\n" +
+	"\aHotKeys\x12\x17.peer.v1.HotKeysRequest\x1a\x18.peer.v1.HotKeysResponse\x12<\n" +
+	"\aFigures\x12\x17.peer.v1.FiguresRequest\x1a\x18.peer.v1.FiguresResponse\x12E\n" +
+	"\n" +
+	"DropCopies\x12\x1a.peer.v1.DropCopiesRequest\x1a\x1b.peer.v1.DropCopiesResponseB/Z-github.com/lianadb/liana/proto/peer/v1;peerv1b\x06proto3"
 
 var (
 	file_peer_v1_cache_proto_rawDescOnce sync.Once
@@ -637,31 +1083,47 @@ func file_peer_v1_cache_proto_rawDescGZIP() []byte {
 	return file_peer_v1_cache_proto_rawDescData
 }
 
-var file_peer_v1_cache_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_peer_v1_cache_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_peer_v1_cache_proto_goTypes = []any{
-	(*LastChangesRequest)(nil),  // 0: peer.v1.LastChangesRequest
-	(*LastChangesResponse)(nil), // 1: peer.v1.LastChangesResponse
-	(*ExcerptWant)(nil),         // 2: peer.v1.ExcerptWant
-	(*ExcerptsRequest)(nil),     // 3: peer.v1.ExcerptsRequest
-	(*ExcerptsResponse)(nil),    // 4: peer.v1.ExcerptsResponse
-	(*Excerpt)(nil),             // 5: peer.v1.Excerpt
-	(*Metric)(nil),              // 6: peer.v1.Metric
-	(*Length)(nil),              // 7: peer.v1.Length
+	(*HotKeysRequest)(nil),      // 0: peer.v1.HotKeysRequest
+	(*HotKeysResponse)(nil),     // 1: peer.v1.HotKeysResponse
+	(*HotKey)(nil),              // 2: peer.v1.HotKey
+	(*FiguresRequest)(nil),      // 3: peer.v1.FiguresRequest
+	(*FiguresResponse)(nil),     // 4: peer.v1.FiguresResponse
+	(*Figure)(nil),              // 5: peer.v1.Figure
+	(*DropCopiesRequest)(nil),   // 6: peer.v1.DropCopiesRequest
+	(*DropCopiesResponse)(nil),  // 7: peer.v1.DropCopiesResponse
+	(*LastChangesRequest)(nil),  // 8: peer.v1.LastChangesRequest
+	(*LastChangesResponse)(nil), // 9: peer.v1.LastChangesResponse
+	(*ExcerptWant)(nil),         // 10: peer.v1.ExcerptWant
+	(*ExcerptsRequest)(nil),     // 11: peer.v1.ExcerptsRequest
+	(*ExcerptsResponse)(nil),    // 12: peer.v1.ExcerptsResponse
+	(*Excerpt)(nil),             // 13: peer.v1.Excerpt
+	(*Metric)(nil),              // 14: peer.v1.Metric
+	(*Length)(nil),              // 15: peer.v1.Length
 }
 var file_peer_v1_cache_proto_depIdxs = []int32{
-	2, // 0: peer.v1.ExcerptsRequest.wants:type_name -> peer.v1.ExcerptWant
-	5, // 1: peer.v1.ExcerptsResponse.excerpts:type_name -> peer.v1.Excerpt
-	6, // 2: peer.v1.Excerpt.metrics:type_name -> peer.v1.Metric
-	7, // 3: peer.v1.Excerpt.lengths:type_name -> peer.v1.Length
-	0, // 4: peer.v1.Cache.LastChanges:input_type -> peer.v1.LastChangesRequest
-	3, // 5: peer.v1.Cache.Excerpts:input_type -> peer.v1.ExcerptsRequest
-	1, // 6: peer.v1.Cache.LastChanges:output_type -> peer.v1.LastChangesResponse
-	4, // 7: peer.v1.Cache.Excerpts:output_type -> peer.v1.ExcerptsResponse
-	6, // [6:8] is the sub-list for method output_type
-	4, // [4:6] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	2,  // 0: peer.v1.HotKeysResponse.keys:type_name -> peer.v1.HotKey
+	5,  // 1: peer.v1.FiguresResponse.figures:type_name -> peer.v1.Figure
+	10, // 2: peer.v1.ExcerptsRequest.wants:type_name -> peer.v1.ExcerptWant
+	13, // 3: peer.v1.ExcerptsResponse.excerpts:type_name -> peer.v1.Excerpt
+	14, // 4: peer.v1.Excerpt.metrics:type_name -> peer.v1.Metric
+	15, // 5: peer.v1.Excerpt.lengths:type_name -> peer.v1.Length
+	8,  // 6: peer.v1.Cache.LastChanges:input_type -> peer.v1.LastChangesRequest
+	11, // 7: peer.v1.Cache.Excerpts:input_type -> peer.v1.ExcerptsRequest
+	0,  // 8: peer.v1.Cache.HotKeys:input_type -> peer.v1.HotKeysRequest
+	3,  // 9: peer.v1.Cache.Figures:input_type -> peer.v1.FiguresRequest
+	6,  // 10: peer.v1.Cache.DropCopies:input_type -> peer.v1.DropCopiesRequest
+	9,  // 11: peer.v1.Cache.LastChanges:output_type -> peer.v1.LastChangesResponse
+	12, // 12: peer.v1.Cache.Excerpts:output_type -> peer.v1.ExcerptsResponse
+	1,  // 13: peer.v1.Cache.HotKeys:output_type -> peer.v1.HotKeysResponse
+	4,  // 14: peer.v1.Cache.Figures:output_type -> peer.v1.FiguresResponse
+	7,  // 15: peer.v1.Cache.DropCopies:output_type -> peer.v1.DropCopiesResponse
+	11, // [11:16] is the sub-list for method output_type
+	6,  // [6:11] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_peer_v1_cache_proto_init() }
@@ -675,7 +1137,7 @@ func file_peer_v1_cache_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_v1_cache_proto_rawDesc), len(file_peer_v1_cache_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

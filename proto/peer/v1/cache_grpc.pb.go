@@ -21,6 +21,9 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Cache_LastChanges_FullMethodName = "/peer.v1.Cache/LastChanges"
 	Cache_Excerpts_FullMethodName    = "/peer.v1.Cache/Excerpts"
+	Cache_HotKeys_FullMethodName     = "/peer.v1.Cache/HotKeys"
+	Cache_Figures_FullMethodName     = "/peer.v1.Cache/Figures"
+	Cache_DropCopies_FullMethodName  = "/peer.v1.Cache/DropCopies"
 )
 
 // CacheClient is the client API for Cache service.
@@ -34,6 +37,12 @@ type CacheClient interface {
 	LastChanges(ctx context.Context, in *LastChangesRequest, opts ...grpc.CallOption) (*LastChangesResponse, error)
 	// Parts of the state, each at a position or later.
 	Excerpts(ctx context.Context, in *ExcerptsRequest, opts ...grpc.CallOption) (*ExcerptsResponse, error)
+	// What the copies of the node are asked for most.
+	HotKeys(ctx context.Context, in *HotKeysRequest, opts ...grpc.CallOption) (*HotKeysResponse, error)
+	// The figures of its caches.
+	Figures(ctx context.Context, in *FiguresRequest, opts ...grpc.CallOption) (*FiguresResponse, error)
+	// Forgets the copies of a vertex in its memory.
+	DropCopies(ctx context.Context, in *DropCopiesRequest, opts ...grpc.CallOption) (*DropCopiesResponse, error)
 }
 
 type cacheClient struct {
@@ -64,6 +73,36 @@ func (c *cacheClient) Excerpts(ctx context.Context, in *ExcerptsRequest, opts ..
 	return out, nil
 }
 
+func (c *cacheClient) HotKeys(ctx context.Context, in *HotKeysRequest, opts ...grpc.CallOption) (*HotKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HotKeysResponse)
+	err := c.cc.Invoke(ctx, Cache_HotKeys_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *cacheClient) Figures(ctx context.Context, in *FiguresRequest, opts ...grpc.CallOption) (*FiguresResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FiguresResponse)
+	err := c.cc.Invoke(ctx, Cache_Figures_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *cacheClient) DropCopies(ctx context.Context, in *DropCopiesRequest, opts ...grpc.CallOption) (*DropCopiesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DropCopiesResponse)
+	err := c.cc.Invoke(ctx, Cache_DropCopies_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CacheServer is the server API for Cache service.
 // All implementations must embed UnimplementedCacheServer
 // for forward compatibility.
@@ -75,6 +114,12 @@ type CacheServer interface {
 	LastChanges(context.Context, *LastChangesRequest) (*LastChangesResponse, error)
 	// Parts of the state, each at a position or later.
 	Excerpts(context.Context, *ExcerptsRequest) (*ExcerptsResponse, error)
+	// What the copies of the node are asked for most.
+	HotKeys(context.Context, *HotKeysRequest) (*HotKeysResponse, error)
+	// The figures of its caches.
+	Figures(context.Context, *FiguresRequest) (*FiguresResponse, error)
+	// Forgets the copies of a vertex in its memory.
+	DropCopies(context.Context, *DropCopiesRequest) (*DropCopiesResponse, error)
 	mustEmbedUnimplementedCacheServer()
 }
 
@@ -90,6 +135,15 @@ func (UnimplementedCacheServer) LastChanges(context.Context, *LastChangesRequest
 }
 func (UnimplementedCacheServer) Excerpts(context.Context, *ExcerptsRequest) (*ExcerptsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Excerpts not implemented")
+}
+func (UnimplementedCacheServer) HotKeys(context.Context, *HotKeysRequest) (*HotKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method HotKeys not implemented")
+}
+func (UnimplementedCacheServer) Figures(context.Context, *FiguresRequest) (*FiguresResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Figures not implemented")
+}
+func (UnimplementedCacheServer) DropCopies(context.Context, *DropCopiesRequest) (*DropCopiesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DropCopies not implemented")
 }
 func (UnimplementedCacheServer) mustEmbedUnimplementedCacheServer() {}
 func (UnimplementedCacheServer) testEmbeddedByValue()               {}
@@ -148,6 +202,60 @@ func _Cache_Excerpts_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cache_HotKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HotKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CacheServer).HotKeys(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cache_HotKeys_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CacheServer).HotKeys(ctx, req.(*HotKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cache_Figures_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FiguresRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CacheServer).Figures(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cache_Figures_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CacheServer).Figures(ctx, req.(*FiguresRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cache_DropCopies_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DropCopiesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CacheServer).DropCopies(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cache_DropCopies_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CacheServer).DropCopies(ctx, req.(*DropCopiesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Cache_ServiceDesc is the grpc.ServiceDesc for Cache service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -162,6 +270,18 @@ var Cache_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Excerpts",
 			Handler:    _Cache_Excerpts_Handler,
+		},
+		{
+			MethodName: "HotKeys",
+			Handler:    _Cache_HotKeys_Handler,
+		},
+		{
+			MethodName: "Figures",
+			Handler:    _Cache_Figures_Handler,
+		},
+		{
+			MethodName: "DropCopies",
+			Handler:    _Cache_DropCopies_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
