@@ -31,11 +31,15 @@ const (
 	askNotes = 24
 )
 
-// seen is all that a client has seen.
+// seen is all that a client has seen. It reads and writes the users and notes past base.
 type seen struct {
-	t   *testing.T
-	all graph.Token
+	t    *testing.T
+	base uint64
+	all  graph.Token
 }
+
+func (s *seen) aUser(r *rand.Rand) uint64 { return s.base + uint64(1+r.Intn(askUsers)) }
+func (s *seen) aNote(r *rand.Rand) uint64 { return s.base + uint64(1+r.Intn(askNotes)) }
 
 // add takes the token of a write of an edge to (or a counter of) dst. Where the inverse is
 // on its way, a read under the token waits for it, and tells the position in its place.
@@ -76,8 +80,8 @@ func (s *seen) token() string {
 	return s.all.Encode()
 }
 
-func randomQuestion(t *testing.T, r *rand.Rand) question {
-	u, n := uint64(1+r.Intn(askUsers)), uint64(1+r.Intn(askNotes))
+func (s *seen) randomQuestion(r *rand.Rand) question {
+	t, u, n := s.t, s.aUser(r), s.aNote(r)
 	said := func(m proto.Message, err error, hide func()) (string, error) {
 		if err != nil {
 			return "", err
@@ -89,7 +93,7 @@ func randomQuestion(t *testing.T, r *rand.Rand) question {
 	case 0:
 		var dsts []uint64
 		for range 20 {
-			dsts = append(dsts, uint64(1+r.Intn(askNotes)))
+			dsts = append(dsts, s.aNote(r))
 		}
 		return func(d *daemon, c *pb.Consistency) (string, error) {
 			resp, err := d.graph.HasEdges(testCtx(t), &pb.HasEdgesRequest{SrcIds: []uint64{u}, Type: "like", DstIds: dsts, Consistency: c})
@@ -98,7 +102,7 @@ func randomQuestion(t *testing.T, r *rand.Rand) question {
 	case 1:
 		return func(d *daemon, c *pb.Consistency) (string, error) {
 			resp, err := d.graph.CountEdgesBatch(testCtx(t), &pb.CountEdgesBatchRequest{
-				Vertices:    []*pb.Vertex{note(n), note(n%askNotes + 1)},
+				Vertices:    []*pb.Vertex{note(n), note(s.base + (n-s.base)%askNotes + 1)},
 				Lists:       []*pb.ListKind{{Type: "like", Direction: pb.Direction_IN}, {Type: "favorite", Direction: pb.Direction_IN}},
 				Consistency: c,
 			})
@@ -153,7 +157,7 @@ func (d *daemon) pages(u uint64, order pb.Order, size int32, skip uint64, c *pb.
 // randomWrite changes something.
 func (d *daemon) randomWrite(r *rand.Rand, s *seen) {
 	d.t.Helper()
-	e := like(uint64(1+r.Intn(askUsers)), uint64(1+r.Intn(askNotes)))
+	e := like(s.aUser(r), s.aNote(r))
 	if r.Intn(4) == 0 {
 		e.Type = "favorite"
 	}
@@ -161,7 +165,7 @@ func (d *daemon) randomWrite(r *rand.Rand, s *seen) {
 	if r.Intn(40) == 0 {
 		e.Properties = map[string]string{"from": "feed"}
 	}
-	counter := &pb.CounterRef{Vertex: note(uint64(1 + r.Intn(askNotes))), Metric: []string{"views", "replies"}[r.Intn(2)]}
+	counter := &pb.CounterRef{Vertex: note(s.aNote(r)), Metric: []string{"views", "replies"}[r.Intn(2)]}
 	var token string
 	var err error
 	switch r.Intn(12) {
@@ -229,7 +233,7 @@ func TestAnswersWithACacheAreThoseOfTheStorage(t *testing.T) {
 		if r.Intn(4) == 0 {
 			d.randomWrite(r, &s)
 		}
-		askBoth(t, d, randomQuestion(t, r), s.token())
+		askBoth(t, d, s.randomQuestion(r), s.token())
 	}
 	if hits := server.stat("keyspace_hits"); hits < 1000 {
 		t.Errorf("Redis had %d keys that were asked for", hits)
@@ -246,7 +250,7 @@ func ask(t *testing.T, ds []*daemon, r *rand.Rand, s *seen, length time.Duration
 		if r.Intn(4) == 0 {
 			ds[r.Intn(len(ds))].randomWrite(r, s)
 		}
-		askBoth(t, ds[r.Intn(len(ds))], randomQuestion(t, r), s.token())
+		askBoth(t, ds[r.Intn(len(ds))], s.randomQuestion(r), s.token())
 	}
 }
 
