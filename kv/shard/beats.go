@@ -38,7 +38,6 @@ type beat struct {
 	leader   string
 	stands   func(term uint64) standing // asked when the message is formed
 	standing standing
-	told     bool            // by one message, and taken
 	answered chan beatAnswer // of capacity 1
 }
 
@@ -109,9 +108,8 @@ type beatLine struct {
 	waiting []*beat
 
 	// Of the goroutine run:
-	again []*beat // go with the next message too
-	conn  net.Conn
-	mark  uint64 // of the newest answer on conn; 0: none
+	conn net.Conn
+	mark uint64 // of the newest answer on conn; 0: none
 }
 
 func (l *beatLine) add(one *beat) {
@@ -127,9 +125,9 @@ func (l *beatLine) add(one *beat) {
 func (l *beatLine) take() []*beat {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := min(len(l.waiting), maxBeats-len(l.again))
-	taken := append(l.again, l.waiting[:n]...)
-	l.again, l.waiting = nil, l.waiting[n:]
+	n := min(len(l.waiting), maxBeats)
+	taken := l.waiting[:n:n]
+	l.waiting = l.waiting[n:]
 	if len(l.waiting) > 0 {
 		select {
 		case l.wake <- struct{}{}:
@@ -140,19 +138,17 @@ func (l *beatLine) take() []*beat {
 }
 
 // run sends what has gathered. Groups beat each tenth of the heartbeat timeout, and
-// more than that is how long the first waits for others. Each heartbeat goes with two messages
-// before Raft has its answer: so a follower hears of its leader three times in the least
-// time after which it stands for election, and Raft's goroutines, one for each peer of
-// each group, wake half as often as that would take.
+// more than that is how long the first waits for others: about two come in the least time
+// after which a follower stands for election. Raft wakes a goroutine for each heartbeat, so twice
+// the time would cost an idle node a fifth less; but then a machine that is short of
+// processors loses its leaders.
 func (l *beatLine) run() {
 	gather := l.node.cfg.PeerHeartbeat / 4
 	for l.ctx.Err() == nil {
-		if len(l.again) == 0 {
-			select {
-			case <-l.wake:
-			case <-l.ctx.Done():
-				continue
-			}
+		select {
+		case <-l.wake:
+		case <-l.ctx.Done():
+			continue
 		}
 		select {
 		case <-time.After(gather):
@@ -161,7 +157,7 @@ func (l *beatLine) run() {
 		l.tell(l.take())
 	}
 	l.drop()
-	for _, one := range append(l.again, l.waiting...) { // nobody adds any more
+	for _, one := range l.waiting { // nobody adds any more
 		one.answered <- beatAnswer{err: ErrStopped}
 	}
 }
@@ -173,22 +169,12 @@ func (l *beatLine) tell(sent []*beat) {
 		err = fmt.Errorf("heartbeat to node %s: %w", l.to, err)
 	}
 	for i, one := range sent {
-		switch {
-		case err != nil:
+		if err != nil {
 			one.answered <- beatAnswer{err: err}
-		case !one.told && answers[i].quiet(one.term):
-			one.told = true
-			l.again = append(l.again, one)
-		default:
+		} else {
 			one.answered <- answers[i]
 		}
 	}
-}
-
-// quiet reports whether there is nothing in an answer that Raft or its sender of entries
-// must know at once.
-func (a beatAnswer) quiet(term uint64) bool {
-	return a.err == nil && a.success && a.term == term && !a.behind
 }
 
 func (l *beatLine) exchange(sent []*beat) ([]beatAnswer, error) {

@@ -73,8 +73,11 @@ func (s *Shard) lastEntry() uint64 {
 func (s *Shard) Parts() kv.Parts { return s.fsm.parts() }
 
 // AddLearner adds a replica that follows and does not vote. Adding it again changes
-// nothing.
+// nothing. One that is new is sent the state rather than a long log.
 func (s *Shard) AddLearner(ctx context.Context, replica string) error {
+	if err := s.shorten(ctx, replica); err != nil {
+		return fmt.Errorf("shard %d: cut the log before %s is added: %w", s.id, replica, err)
+	}
 	return s.reconfigure(ctx, "add", replica, func(t time.Duration) raft.Future {
 		return s.raft().AddNonvoter(raft.ServerID(replica), raft.ServerAddress(replica), 0, t)
 	})

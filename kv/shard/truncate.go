@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"context"
 	"errors"
 	"time"
 )
@@ -110,6 +111,36 @@ func (s *Shard) truncate(keepEntries uint64, keepBytes int64) error {
 		s.logger.Debug("log truncated", "durable", p.index, "pinned", to, "entries", deleted)
 	}
 	return err
+}
+
+// What a log keeps when a replica is to join. To apply entries takes many times the
+// processor that it takes to copy what they have made, so a joining replica that was sent all
+// of the log would hold up reads and writes for longer.
+const (
+	joinBytes   = 1 << 20 // a log of less is sent
+	joinEntries = 128
+)
+
+// shorten cuts a long log for a replica that is no member yet, down to what the others
+// may need.
+func (s *Shard) shorten(ctx context.Context, joining string) error {
+	if s.log.bytes() < joinBytes {
+		return nil
+	}
+	_, last := s.log.bounds()
+	keep := uint64(joinEntries)
+	for _, m := range s.Progress(ctx) {
+		if m.Replica == joining {
+			return nil
+		}
+		if m.Last > 0 && m.Last < last { // it answers
+			keep = max(keep, last-m.Last+joinEntries)
+		}
+	}
+	if err := s.node.cfg.State.Flush(); err != nil {
+		return err
+	}
+	return s.truncate(keep, joinBytes)
 }
 
 // followPins asks the replicas that the log is kept for how far they have come.
