@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -150,13 +151,17 @@ type listsConfig struct {
 	Branch       int `yaml:"branch"`
 }
 
+// moveBytes is what a node sends a second for moves, by default, for each processor: state is
+// encoded, built into tables and compacted, so what it may take is a share of those.
+const moveBytes = 4 << 20
+
 func defaults() config {
 	lists := edgelist.DefaultOptions()
 	return config{
 		DataDir:   "./liana-data",
 		LogFormat: "text",
 		LogLevel:  "info",
-		Cluster:   clusterConfig{Roles: roleGateway + "," + roleStorage, DeadAfter: 5 * time.Minute, MovesAtOnce: 2, MoveBytes: 64 << 20},
+		Cluster:   clusterConfig{Roles: roleGateway + "," + roleStorage, DeadAfter: 5 * time.Minute, MovesAtOnce: 2, MoveBytes: moveBytes * int64(runtime.GOMAXPROCS(0))},
 		Cache:     cacheConfig{Staleness: time.Second, HotBytes: 64 << 20, TTL: time.Hour, RedisTimeout: 25 * time.Millisecond},
 		Config:    server.Defaults(),
 		Storage: storageConfig{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -99,4 +100,41 @@ func (w *writers) await(n int64) {
 func (w *writers) end() {
 	w.once.Do(func() { close(w.stop) })
 	w.wg.Wait()
+}
+
+// To apply a long log takes many times the processor that it takes to copy what it made: a
+// replica that joins is sent the state, also where the log is whole. Another member that
+// is a little behind still finds its entries.
+func TestAJoiningReplicaIsSentTheStateOfALongLog(t *testing.T) {
+	f := newFleet(t, 3, nil)
+	for _, r := range f.rigs {
+		f.open(r)
+	}
+	f.rigs[0].startShard(1)
+	f.join(f.rigs[1])
+	name := strings.Repeat("x", 2000)
+	for range joinEntries + joinBytes/len(name) {
+		f.add(name)
+	}
+	if first := f.leader().Status().FirstLog; first > 2 {
+		t.Fatalf("the log begins at %d already", first)
+	}
+	f.join(f.rigs[2])
+	f.add("a")
+	f.agree()
+	for i, want := range []uint64{0, 0, 1} {
+		if got := f.rigs[i].shards[1].Status().Installs; got != want {
+			t.Errorf("replica %d was sent the state %d times, want %d", i+1, got, want)
+		}
+	}
+}
+
+// A short log is sent as it is: nothing is flushed for it.
+func TestAJoiningReplicaIsSentAShortLog(t *testing.T) {
+	f := newFleet(t, 2, nil).form()
+	f.add("a")
+	f.agree()
+	if got := f.rigs[1].shards[1].Status().Installs; got != 0 {
+		t.Errorf("the replica was sent the state %d times", got)
+	}
 }

@@ -137,7 +137,11 @@ func (s *Shard) shorten(ctx context.Context, joining string) error {
 			keep = max(keep, last-m.Last+joinEntries)
 		}
 	}
-	if err := s.node.cfg.State.Flush(); err != nil {
+	durable, err := readPosition(s.node.cfg.State.GetDurable, s.id)
+	if err == nil && durable.index+keep < last { // shards that move together share a flush
+		err = s.node.cfg.State.Flush()
+	}
+	if err != nil {
 		return err
 	}
 	return s.truncate(keep, joinBytes)
