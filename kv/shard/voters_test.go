@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -477,4 +478,27 @@ func TestALearnerWithAnEmptyLogIsPromoted(t *testing.T) {
 	f.must(l.Promote(ctx(t), id))
 	f.add("a")
 	f.agree()
+}
+
+// A learner of a group of one, whose rows have the longest keys there are in practice, is
+// sent them and promoted.
+func TestALearnerOfOneVoterIsSentLargeKeys(t *testing.T) {
+	f := newFleet(t, 2, oneEntry)
+	f.open(f.rigs[0])
+	f.rigs[0].startShard(1)
+	l, long := f.leader(), strings.Repeat("k", 1992)
+	for i := range 1000 {
+		_, err := l.Propose(ctx(t), fmt.Appendf(nil, "%s%08d", long, i))
+		f.must(err)
+	}
+	f.must(f.rigs[0].node.Truncate(true))
+	r := f.rigs[1]
+	f.open(r)
+	begun := time.Now()
+	f.join(r)
+	f.agree()
+	if got := r.shards[1].Status().Installs; got != 1 {
+		t.Errorf("%d states installed", got)
+	}
+	t.Logf("promoted and equal after %v", time.Since(begun))
 }
