@@ -75,6 +75,16 @@ func (c *catalogReplica) board() *catalog.Board {
 	return c.machine.Board()
 }
 
+// hears reports whether the replica knows its leader, and has heard of it lately.
+func (c *catalogReplica) hears() bool {
+	s, err := c.group()
+	if err != nil {
+		return false
+	}
+	leader, age := s.Leader()
+	return leader != "" && age < aliveWithin
+}
+
 // leads reports whether this node leads the catalog.
 func (c *catalogReplica) leads() bool {
 	c.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -173,21 +174,27 @@ func (m *Member) Stop() {
 // Pauses of the member's loops.
 const (
 	followRetry   = 500 * time.Millisecond
+	watchOther    = 2 * time.Second // by a node that has a replica of the catalog itself
 	registerRetry = time.Second
 	proposeTime   = 5 * time.Second
 	savePause     = 100 * time.Millisecond
 )
 
 // follow keeps the map up to date: from the replica of the catalog where this node
-// has one, else from other nodes.
+// has one that hears its leader, else from other nodes. One that was removed while its
+// node was cut off hears none for ever, and would never tell of it.
 func (m *Member) follow(ctx context.Context) {
 	for turn := 0; ctx.Err() == nil; turn++ {
+		patience := time.Duration(math.MaxInt64)
 		if own := m.replicas.catalog.board(); own != nil {
+			patience = watchOther // the own one may hear its leader again
 			m.copy(ctx, own)
-			continue
+			if m.replicas.catalog.hears() {
+				continue
+			}
 		}
 		if node := m.source(turn); node != "" {
-			if err := m.watch(ctx, node); err != nil && ctx.Err() == nil {
+			if err := m.watch(ctx, node, patience); err != nil && ctx.Err() == nil {
 				m.cfg.Log.Debug("map: watching ended", "node", node, "error", err)
 			}
 		}
@@ -229,7 +236,9 @@ func (m *Member) source(n int) string {
 	return nodes[n%len(nodes)]
 }
 
-func (m *Member) watch(ctx context.Context, node string) error {
+func (m *Member) watch(ctx context.Context, node string, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	c, err := m.cfg.Pool.Client(node)
 	if err != nil {
 		return err
