@@ -189,10 +189,11 @@ func TestLastChangesOfAShardThatIsAway(t *testing.T) {
 }
 
 // After the majority was lost, no slot is where it was before: what lies in caches may
-// be of the state that was lost.
+// be of the state that was lost. Nor does the change log go on from there, however long it is.
 func TestLastChangesAfterARecovery(t *testing.T) {
-	w := newWorld(t, true, func(c *Config) { c.Shards = 1 })
+	w := newWorld(t, true, func(c *Config) { c.Shards, c.Retain = 1, 2*recoveryGap })
 	w.add(w.edgeType("like"), 1, 2, 3)
+	old := w.g.lastOf(SlotOf(Vertex{1, 1}))
 	slots, at := []Slot{0, SlotOf(Vertex{1, 1}), NumSlots - 1}, make([]uint64, 3)
 	w.recover(0)
 	_, err := w.g.LastChanges(context.Background(), 0, slots, at)
@@ -201,6 +202,9 @@ func TestLastChangesAfterARecovery(t *testing.T) {
 		if pos < recoveryGap {
 			t.Errorf("slot %d is at %d", slots[i], pos)
 		}
+	}
+	if _, err := w.g.ReadChanges(context.Background(), 0, old+7, 1, func(*Change) {}); !errors.Is(err, ErrTrimmed) {
+		t.Errorf("changes past one that was lost: %v", err)
 	}
 }
 

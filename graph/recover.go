@@ -28,8 +28,10 @@ func (m *Machine) applyRecover() error {
 	m.pos += recoveryGap
 	m.recoveries++
 	m.recovered = true
-	m.trimChanges()                       // who follows the change log has to begin anew
-	for s := Slot(0); s < NumSlots; s++ { // what was lost is no state to be read any more
+	// What was lost is no state to be read any more: who follows the change log has to begin
+	// anew, and caches have nothing of it.
+	m.changeFloor = m.pos
+	for s := Slot(0); s < NumSlots; s++ {
 		if m.owns(s) {
 			m.touched = append(m.touched, SlotPosition{s, m.pos})
 		}
