@@ -64,9 +64,9 @@ func (n *node) openCaches() error {
 func (c *caches) openReader(ctx context.Context, n *node, o redis.UniversalOptions) error {
 	cfg, p := n.cfg.Cache, &c.panel
 	p.Storage = tiers.NewStorage(n.cluster.router, n.graph)
-	p.Tier = rediscache.NewTier(rediscache.TierConfig{TTL: cfg.TTL, Timeout: cfg.RedisTimeout}, c.client(rediscache.ReaderOptions(o)), p.Storage)
+	p.Tier = rediscache.NewTier(rediscache.TierConfig{TTL: cfg.TTL, Timeout: cfg.RedisTimeout}, c.client(rediscache.ReaderOptions(o)), cache.NewFlights(p.Storage))
 	var err error
-	if p.Hot, err = cache.NewHot(cache.NewFlights(p.Tier), cache.NewTopK(hotKeys, hotTouches), cfg.HotBytes); err != nil {
+	if p.Hot, err = cache.NewHot(p.Tier, cache.NewTopK(hotKeys, hotTouches), cfg.HotBytes); err != nil {
 		return err
 	}
 	polls := cache.NewPolls(cfg.Staleness)

@@ -153,7 +153,7 @@ type listsConfig struct {
 
 // moveBytes is what a node sends a second for moves, by default, for each processor: state is
 // encoded, built into tables and compacted, so what it may take is a share of those.
-const moveBytes = 4 << 20
+const moveBytes = 2 << 20
 
 func defaults() config {
 	lists := edgelist.DefaultOptions()
