@@ -61,7 +61,8 @@ type clusterConfig struct {
 	MaxDead int `yaml:"max_dead"`
 	// MovesAtOnce is how many shards change their members at the same time.
 	MovesAtOnce int `yaml:"moves_at_once"`
-	// MoveBytes is how many bytes a second this node sends for moves (0: no bound).
+	// MoveBytes is how many bytes a second this node sends for moves (0: moveBytes for
+	// each processor).
 	MoveBytes int64 `yaml:"move_bytes_per_second"`
 	// TLS are the files of this node's certificate; without them nodes talk in the clear.
 	TLS tlsConfig `yaml:"tls"`
@@ -98,6 +99,18 @@ func (c clusterConfig) has(role string) bool {
 	return slices.Contains(strings.Split(c.Roles, ","), role)
 }
 
+// moveBytes is what a node sends a second for moves, by default, for each processor: state is
+// encoded, built into tables and compacted, so what it may take is a share of those.
+const moveBytes = 2 << 20
+
+// moveRate is what the node sends a second for moves.
+func (c clusterConfig) moveRate() int64 {
+	if c.MoveBytes > 0 {
+		return c.MoveBytes
+	}
+	return moveBytes * int64(runtime.GOMAXPROCS(0))
+}
+
 func (c clusterConfig) validate() error {
 	var errs []error
 	if c.Replication < 0 || c.Replication > 7 || c.Replication != 0 && c.Replication%2 == 0 {
@@ -117,8 +130,8 @@ func (c clusterConfig) validate() error {
 	if c.MovesAtOnce < 1 || c.MovesAtOnce > 64 {
 		errs = append(errs, fmt.Errorf("cluster.moves_at_once: %d (allowed: 1 to 64)", c.MovesAtOnce))
 	}
-	if c.MoveBytes != 0 && c.MoveBytes < 1<<20 {
-		errs = append(errs, fmt.Errorf("cluster.move_bytes_per_second: %d (allowed: 1048576 or more, or 0 for no bound)", c.MoveBytes))
+	if c.MoveBytes < 0 || c.MoveBytes > 0 && c.MoveBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("cluster.move_bytes_per_second: %d (allowed: 1048576 or more, or 0 for 2097152 a processor)", c.MoveBytes))
 	}
 	if t := c.TLS; t != (tlsConfig{}) && (t.Cert == "" || t.Key == "" || t.CA == "") {
 		errs = append(errs, errors.New("cluster.tls: cert, key and ca belong together: name all three, or none"))
@@ -151,17 +164,13 @@ type listsConfig struct {
 	Branch       int `yaml:"branch"`
 }
 
-// moveBytes is what a node sends a second for moves, by default, for each processor: state is
-// encoded, built into tables and compacted, so what it may take is a share of those.
-const moveBytes = 2 << 20
-
 func defaults() config {
 	lists := edgelist.DefaultOptions()
 	return config{
 		DataDir:   "./liana-data",
 		LogFormat: "text",
 		LogLevel:  "info",
-		Cluster:   clusterConfig{Roles: roleGateway + "," + roleStorage, DeadAfter: 5 * time.Minute, MovesAtOnce: 2, MoveBytes: moveBytes * int64(runtime.GOMAXPROCS(0))},
+		Cluster:   clusterConfig{Roles: roleGateway + "," + roleStorage, DeadAfter: 5 * time.Minute, MovesAtOnce: 2},
 		Cache:     cacheConfig{Staleness: time.Second, HotBytes: 64 << 20, TTL: time.Hour, RedisTimeout: 25 * time.Millisecond},
 		Config:    server.Defaults(),
 		Storage: storageConfig{

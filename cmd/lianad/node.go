@@ -128,7 +128,7 @@ func (n *node) openShards() (err error) {
 		State: n.state, Log: n.wal, StablePath: n.dir.StablePath(),
 		NodeID: n.dir.Identity().NodeID, ClusterID: n.dir.Identity().ClusterID, Dial: n.cluster.pool.Dial,
 		Logger: n.log, Clock: n.host.clock,
-		Limits: shard.Limits{LogBytes: n.cfg.Storage.RaftLogBytes, TransferBytes: n.cfg.Cluster.MoveBytes},
+		Limits: shard.Limits{LogBytes: n.cfg.Storage.RaftLogBytes, TransferBytes: n.cfg.Cluster.moveRate()},
 	})
 	if err != nil {
 		return err

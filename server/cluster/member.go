@@ -174,7 +174,7 @@ func (m *Member) Stop() {
 // Pauses of the member's loops.
 const (
 	followRetry   = 500 * time.Millisecond
-	watchOther    = 2 * time.Second // by a node that has a replica of the catalog itself
+	watchOther    = time.Second // by a node that has a replica of the catalog itself
 	registerRetry = time.Second
 	proposeTime   = 5 * time.Second
 	savePause     = 100 * time.Millisecond
