@@ -33,9 +33,8 @@ type answer struct {
 	term    uint64 // it has voted in none beyond
 	open    uint64 // the term it leads and has opened, 0 where it does not
 	applied uint64
-	last    uint64    // in its log, or in its state where no log follows that
-	asked   time.Time // it stood there at some moment after
-	offset  int64     // its wall clock − the asker's monotonic clock, µs
+	last    uint64 // in its log, or in its state where no log follows that
+	offset  int64  // its wall clock − the asker's monotonic clock, µs
 	err     error
 }
 
@@ -191,7 +190,6 @@ func (n *line) exchange(ctx context.Context) (a answer, err error) {
 	conn := n.conn
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	n.number++
-	a.asked = time.Now()
 	_, before := n.clock()
 	var q [questionBytes]byte
 	binary.BigEndian.PutUint64(q[:], n.number)
