@@ -17,6 +17,8 @@ type Query struct {
 	// window; an Until of math.MaxInt64 is no upper bound. ByTime only the
 	// window is read; ByID all edges are, and those outside are passed over.
 	Since, Until int64
+	// Bare leaves properties out, where they would have to be looked up.
+	Bare bool
 }
 
 func (q *Query) windowed() bool { return q.Since != 0 || q.Until != 0 }
@@ -275,7 +277,7 @@ func (it *Iterator) move(c *cursor, r *row) bool {
 // fetchProps adds the properties of an edge found by time, from the by-id side.
 func (it *Iterator) fetchProps() error {
 	head := it.list.head
-	if head.tree == nil && head.blob == 0 || head.tree != nil && head.tree.withProps == 0 {
+	if it.q.Bare || head.tree == nil && head.blob == 0 || head.tree != nil && head.tree.withProps == 0 {
 		return nil
 	}
 	r, ok, err := it.list.lookup(it.edge.Peer)

@@ -244,6 +244,24 @@ func (r *run) reads(l *List) {
 		q.Since, q.Until = r.world.times(), r.world.times()
 	}
 	compareEdges(r.t, fmt.Sprintf("%+v", q), collect(r.t, l, q, math.MaxInt), r.model.query(q))
+	r.finds(l)
+}
+
+// finds looks up peers with one finder: some in random order, then ascending.
+func (r *run) finds(l *List) {
+	r.t.Helper()
+	peers := make([]uint64, 12)
+	for i := range peers {
+		peers[i] = r.world.ids()
+	}
+	f := l.Finder()
+	slices.Sort(peers[4:])
+	for _, peer := range peers {
+		want, had := r.model[peer]
+		if got, ok, err := f.Time(peer); err != nil || ok != had || had && got != want.Time {
+			r.t.Fatalf("find %d: %d %v %v, want %d %v", peer, got, ok, err, want.Time, had)
+		}
+	}
 }
 
 func (r *run) all(l *List) {

@@ -55,26 +55,37 @@ func sign(key, b []byte) []byte {
 	return h.Sum(nil)[:cursorMAC]
 }
 
+func badCursor(why string) error {
+	return invalid("page_token", "next_page_token of the same listing", "%s", why)
+}
+
+// openCursor proves that a page token is of this cluster, of a version, and has a head; it
+// returns what it says.
+func openCursor(key []byte, text string, version byte, head int) ([]byte, error) {
+	if len(text) > 2*maxTokenTextBytes {
+		return nil, badCursor("too long")
+	}
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(b) < head+cursorMAC || b[0] != version {
+		return nil, badCursor("not a page token, or cut short")
+	}
+	body, mac := b[:len(b)-cursorMAC], b[len(b)-cursorMAC:]
+	if !hmac.Equal(mac, sign(key, body)) {
+		return nil, badCursor("altered, cut, or from another cluster")
+	}
+	return body, nil
+}
+
 func parseCursor(key []byte, q *ListQuery) (*PageCursor, error) {
 	if q.PageToken == "" {
 		return nil, nil
 	}
-	bad := func(why string) error {
-		return invalid("page_token", "next_page_token of the same listing", "%s", why)
-	}
-	if len(q.PageToken) > 2*maxTokenTextBytes {
-		return nil, bad("too long")
-	}
-	b, err := base64.RawURLEncoding.DecodeString(q.PageToken)
-	if err != nil || len(b) < cursorHead+cursorMAC || b[0] != cursorVersion {
-		return nil, bad("not a page token, or cut short")
-	}
-	body, mac := b[:len(b)-cursorMAC], b[len(b)-cursorMAC:]
-	if !hmac.Equal(mac, sign(key, body)) {
-		return nil, bad("altered, cut, or from another cluster")
+	body, err := openCursor(key, q.PageToken, cursorVersion, cursorHead)
+	if err != nil {
+		return nil, err
 	}
 	if binary.BigEndian.Uint64(body[1:]) != queryPrint(q) {
-		return nil, bad("belongs to another vertex, edge type, direction, order or window")
+		return nil, badCursor("belongs to another vertex, edge type, direction, order or window")
 	}
 	return &PageCursor{
 		Time:  int64(binary.BigEndian.Uint64(body[9:])),

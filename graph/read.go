@@ -383,13 +383,7 @@ func checkQuery(q *ListQuery) error {
 	if q.Skip > 0 && q.PageToken != "" {
 		return invalid("skip", "0 with page_token", "%d", q.Skip)
 	}
-	if q.Order > IDDescending {
-		return invalid("order", "NEWEST_FIRST, OLDEST_FIRST, ID_ASCENDING or ID_DESCENDING", "%d", q.Order)
-	}
-	if (q.Order == IDAscending || q.Order == IDDescending) && !q.Window.IsAll() {
-		return invalid("window", "none with an order by id", "a window of time")
-	}
-	return checkWindow(q.Window)
+	return checkOrder(q.Order, q.Window)
 }
 
 // edgeBytes is what an edge takes in an answer, beside its properties.

@@ -29,6 +29,9 @@ type Service interface {
 	GetEdge(ctx context.Context, ro ReadOptions, t EdgeType, src, dst uint64) (edgelist.Edge, string, error)
 	CountEdges(ctx context.Context, ro ReadOptions, lists []ListKey, w Window, counts []uint64) (string, error)
 	ListEdges(ctx context.Context, ro ReadOptions, q ListQuery) (ListPage, error)
+	// What walks and sets of lists ask: many lists in one call.
+	ReadLists(ctx context.Context, ro ReadOptions, reads []ListRead, runs []ListRun) (string, error)
+	FindPeers(ctx context.Context, ro ReadOptions, lists []ListKey, peers []uint64, found []FoundPeers) (string, error)
 	// IncrPart is a part of an IncrBy call: ordinals are the places of the increments
 	// in the whole.
 	IncrPart(ctx context.Context, ins []Increment, ordinals []uint32, requestID string) ([]IncrResult, string, error)

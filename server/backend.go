@@ -12,6 +12,7 @@ import (
 type Backend interface {
 	Writer
 	Reader
+	Walker
 	Counters
 	Operator
 }
@@ -34,6 +35,15 @@ type Reader interface {
 	// CountEdges fills counts, one for each of lists.
 	CountEdges(ctx context.Context, opts graph.ReadOptions, lists []graph.ListKey, w graph.Window, counts []uint64) (string, error)
 	ListEdges(ctx context.Context, opts graph.ReadOptions, q graph.ListQuery) (graph.ListPage, error)
+}
+
+// Walker answers questions that take many lists.
+type Walker interface {
+	// Traverse calls tell from one goroutine, in order of depth.
+	Traverse(ctx context.Context, opts graph.ReadOptions, q graph.TraverseQuery, tell func([]graph.Reached) error) (graph.TraverseEnd, error)
+	Combine(ctx context.Context, opts graph.ReadOptions, q graph.SetQuery) (graph.SetPage, error)
+	// IntersectMany answers for each of q's lists, in their order.
+	IntersectMany(ctx context.Context, opts graph.ReadOptions, q graph.ManyQuery) ([]graph.ManyResult, string, error)
 }
 
 // Counters reads and writes counters.

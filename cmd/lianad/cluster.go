@@ -59,6 +59,7 @@ func (p *ports) peerAddr() string {
 type domain interface {
 	server.Writer
 	server.Reader
+	server.Walker
 	server.Counters
 }
 

@@ -73,6 +73,16 @@ func (e *echo) ListEdges(ctx context.Context, ro graph.ReadOptions, q graph.List
 	return graph.ListPage{Edges: []edgelist.Edge{{Peer: 1, Time: 2}}, Next: "n", Token: "token"}, e.answer(ctx, []any{ro, q})
 }
 
+func (e *echo) ReadLists(ctx context.Context, ro graph.ReadOptions, reads []graph.ListRead, runs []graph.ListRun) (string, error) {
+	runs[0] = graph.ListRun{Peers: []uint64{7, 3}, Times: []int64{5, -9}, More: true, Done: true}
+	return "token", e.answer(ctx, []any{ro, reads})
+}
+
+func (e *echo) FindPeers(ctx context.Context, ro graph.ReadOptions, lists []graph.ListKey, peers []uint64, found []graph.FoundPeers) (string, error) {
+	found[0] = graph.FoundPeers{At: []uint32{0, 2}, Times: []int64{9, 4}}
+	return "token", e.answer(ctx, []any{ro, lists, peers})
+}
+
 func (e *echo) IncrPart(ctx context.Context, ins []graph.Increment, ordinals []uint32, id string) ([]graph.IncrResult, string, error) {
 	return []graph.IncrResult{{Value: 4, Changed: true}, {Err: graph.ErrOverflow}}, "token", e.answer(ctx, []any{ins, ordinals, id})
 }
@@ -201,6 +211,10 @@ func TestCallsArriveAsTheyWereMade(t *testing.T) {
 		{Kind: graph.ExcerptNewest, List: list, Edges: 7}, {Kind: graph.ExcerptPeers, List: list, First: 1 << 63, Span: 16, Least: 2},
 		{Kind: graph.ExcerptPeers, List: list, Span: 16, Least: 9},
 	}
+	reads := []graph.ListRead{
+		{List: list, Order: graph.OldestFirst, Window: graph.Window{Since: -1, Until: 3}, From: &edgelist.Key{Time: -4, ID: 8}, Limit: 5},
+		{List: list, Window: graph.AllTime(), Limit: 1},
+	}
 	query := graph.ListQuery{List: list, Order: graph.IDAscending, PageSize: 5, PageToken: "p", Skip: 8, Window: graph.AllTime()}
 	for _, call := range []struct {
 		name string
@@ -231,6 +245,16 @@ func TestCallsArriveAsTheyWereMade(t *testing.T) {
 			page, err := c.ListEdges(ctx, ro, query)
 			return []any{page}, err
 		}, []any{ro, query}, []any{graph.ListPage{Edges: []edgelist.Edge{{Peer: 1, Time: 2}}, Next: "n", Token: "token"}}},
+		{"ReadLists", func() ([]any, error) {
+			runs := make([]graph.ListRun, len(reads))
+			token, err := c.ReadLists(ctx, ro, reads, runs)
+			return []any{runs, token}, err
+		}, []any{ro, reads}, []any{[]graph.ListRun{{Peers: []uint64{7, 3}, Times: []int64{5, -9}, More: true, Done: true}, {}}, "token"}},
+		{"FindPeers", func() ([]any, error) {
+			found := make([]graph.FoundPeers, 2)
+			token, err := c.FindPeers(ctx, ro, []graph.ListKey{list, list}, []uint64{1, 2, 3}, found)
+			return []any{found, token}, err
+		}, []any{ro, []graph.ListKey{list, list}, []uint64{1, 2, 3}}, []any{[]graph.FoundPeers{{At: []uint32{0, 2}, Times: []int64{9, 4}}, {}}, "token"}},
 		{"IncrPart", func() ([]any, error) {
 			res, token, err := c.IncrPart(ctx, ins, []uint32{4, 9}, "id")
 			if !errors.Is(res[1].Err, graph.ErrOverflow) {

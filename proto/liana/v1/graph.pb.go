@@ -188,62 +188,6 @@ func (Outcome) EnumDescriptor() ([]byte, []int) {
 	return file_liana_v1_graph_proto_rawDescGZIP(), []int{2}
 }
 
-type Order int32
-
-const (
-	// NEWEST_FIRST.
-	Order_ORDER_UNSPECIFIED Order = 0
-	Order_NEWEST_FIRST      Order = 1
-	Order_OLDEST_FIRST      Order = 2
-	Order_ID_ASCENDING      Order = 3
-	Order_ID_DESCENDING     Order = 4
-)
-
-// Enum value maps for Order.
-var (
-	Order_name = map[int32]string{
-		0: "ORDER_UNSPECIFIED",
-		1: "NEWEST_FIRST",
-		2: "OLDEST_FIRST",
-		3: "ID_ASCENDING",
-		4: "ID_DESCENDING",
-	}
-	Order_value = map[string]int32{
-		"ORDER_UNSPECIFIED": 0,
-		"NEWEST_FIRST":      1,
-		"OLDEST_FIRST":      2,
-		"ID_ASCENDING":      3,
-		"ID_DESCENDING":     4,
-	}
-)
-
-func (x Order) Enum() *Order {
-	p := new(Order)
-	*p = x
-	return p
-}
-
-func (x Order) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (Order) Descriptor() protoreflect.EnumDescriptor {
-	return file_liana_v1_graph_proto_enumTypes[3].Descriptor()
-}
-
-func (Order) Type() protoreflect.EnumType {
-	return &file_liana_v1_graph_proto_enumTypes[3]
-}
-
-func (x Order) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use Order.Descriptor instead.
-func (Order) EnumDescriptor() ([]byte, []int) {
-	return file_liana_v1_graph_proto_rawDescGZIP(), []int{3}
-}
-
 type AddEdgeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Edge          *Edge                  `protobuf:"bytes,1,opt,name=edge,proto3" json:"edge,omitempty"`
@@ -1815,7 +1759,7 @@ var File_liana_v1_graph_proto protoreflect.FileDescriptor
 
 const file_liana_v1_graph_proto_rawDesc = "" +
 	"\n" +
-	"\x14liana/v1/graph.proto\x12\bliana.v1\x1a\x14liana/v1/types.proto\"X\n" +
+	"\x14liana/v1/graph.proto\x12\bliana.v1\x1a\x13liana/v1/sets.proto\x1a\x17liana/v1/traverse.proto\x1a\x14liana/v1/types.proto\"X\n" +
 	"\x0eAddEdgeRequest\x12\"\n" +
 	"\x04edge\x18\x01 \x01(\v2\x0e.liana.v1.EdgeR\x04edge\x12\"\n" +
 	"\x04wait\x18\x02 \x01(\x0e2\x0e.liana.v1.WaitR\x04wait\"A\n" +
@@ -1947,13 +1891,7 @@ const file_liana_v1_graph_proto_rawDesc = "" +
 	"\x0fINVERSE_PENDING\x10\x03\x12\n" +
 	"\n" +
 	"\x06FAILED\x10\x04\x12\x13\n" +
-	"\x0fOUTCOME_UNKNOWN\x10\x05*g\n" +
-	"\x05Order\x12\x15\n" +
-	"\x11ORDER_UNSPECIFIED\x10\x00\x12\x10\n" +
-	"\fNEWEST_FIRST\x10\x01\x12\x10\n" +
-	"\fOLDEST_FIRST\x10\x02\x12\x10\n" +
-	"\fID_ASCENDING\x10\x03\x12\x11\n" +
-	"\rID_DESCENDING\x10\x042\xab\x06\n" +
+	"\x0fOUTCOME_UNKNOWN\x10\x052\x8b\t\n" +
 	"\x05Graph\x12>\n" +
 	"\aAddEdge\x12\x18.liana.v1.AddEdgeRequest\x1a\x19.liana.v1.AddEdgeResponse\x12G\n" +
 	"\n" +
@@ -1968,7 +1906,13 @@ const file_liana_v1_graph_proto_rawDesc = "" +
 	"\n" +
 	"CountEdges\x12\x1b.liana.v1.CountEdgesRequest\x1a\x1c.liana.v1.CountEdgesResponse\x12V\n" +
 	"\x0fCountEdgesBatch\x12 .liana.v1.CountEdgesBatchRequest\x1a!.liana.v1.CountEdgesBatchResponse\x12D\n" +
-	"\tListEdges\x12\x1a.liana.v1.ListEdgesRequest\x1a\x1b.liana.v1.ListEdgesResponseB1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
+	"\tListEdges\x12\x1a.liana.v1.ListEdgesRequest\x1a\x1b.liana.v1.ListEdgesResponse\x12C\n" +
+	"\bTraverse\x12\x19.liana.v1.TraverseRequest\x1a\x1a.liana.v1.TraverseResponse0\x01\x12D\n" +
+	"\tIntersect\x12\x1a.liana.v1.IntersectRequest\x1a\x1b.liana.v1.IntersectResponse\x12G\n" +
+	"\n" +
+	"Difference\x12\x1b.liana.v1.DifferenceRequest\x1a\x1c.liana.v1.DifferenceResponse\x128\n" +
+	"\x05Union\x12\x16.liana.v1.UnionRequest\x1a\x17.liana.v1.UnionResponse\x12P\n" +
+	"\rIntersectMany\x12\x1e.liana.v1.IntersectManyRequest\x1a\x1f.liana.v1.IntersectManyResponseB1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
 
 var (
 	file_liana_v1_graph_proto_rawDescOnce sync.Once
@@ -1982,110 +1926,130 @@ func file_liana_v1_graph_proto_rawDescGZIP() []byte {
 	return file_liana_v1_graph_proto_rawDescData
 }
 
-var file_liana_v1_graph_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_liana_v1_graph_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_liana_v1_graph_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_liana_v1_graph_proto_goTypes = []any{
 	(Wait)(0),                       // 0: liana.v1.Wait
 	(MutationOp)(0),                 // 1: liana.v1.MutationOp
 	(Outcome)(0),                    // 2: liana.v1.Outcome
-	(Order)(0),                      // 3: liana.v1.Order
-	(*AddEdgeRequest)(nil),          // 4: liana.v1.AddEdgeRequest
-	(*AddEdgeResponse)(nil),         // 5: liana.v1.AddEdgeResponse
-	(*DeleteEdgeRequest)(nil),       // 6: liana.v1.DeleteEdgeRequest
-	(*DeleteEdgeResponse)(nil),      // 7: liana.v1.DeleteEdgeResponse
-	(*UpdateEdgeRequest)(nil),       // 8: liana.v1.UpdateEdgeRequest
-	(*UpdateEdgeResponse)(nil),      // 9: liana.v1.UpdateEdgeResponse
-	(*Mutation)(nil),                // 10: liana.v1.Mutation
-	(*MutationError)(nil),           // 11: liana.v1.MutationError
-	(*MutateEdgesRequest)(nil),      // 12: liana.v1.MutateEdgesRequest
-	(*MutateEdgesResponse)(nil),     // 13: liana.v1.MutateEdgesResponse
-	(*StreamMutationsRequest)(nil),  // 14: liana.v1.StreamMutationsRequest
-	(*StreamMutationsResponse)(nil), // 15: liana.v1.StreamMutationsResponse
-	(*HasEdgeRequest)(nil),          // 16: liana.v1.HasEdgeRequest
-	(*HasEdgeResponse)(nil),         // 17: liana.v1.HasEdgeResponse
-	(*HasEdgesRequest)(nil),         // 18: liana.v1.HasEdgesRequest
-	(*HasEdgesResponse)(nil),        // 19: liana.v1.HasEdgesResponse
-	(*GetEdgeRequest)(nil),          // 20: liana.v1.GetEdgeRequest
-	(*GetEdgeResponse)(nil),         // 21: liana.v1.GetEdgeResponse
-	(*CountEdgesRequest)(nil),       // 22: liana.v1.CountEdgesRequest
-	(*CountEdgesResponse)(nil),      // 23: liana.v1.CountEdgesResponse
-	(*ListKind)(nil),                // 24: liana.v1.ListKind
-	(*CountEdgesBatchRequest)(nil),  // 25: liana.v1.CountEdgesBatchRequest
-	(*CountEdgesBatchResponse)(nil), // 26: liana.v1.CountEdgesBatchResponse
-	(*ListEdgesRequest)(nil),        // 27: liana.v1.ListEdgesRequest
-	(*ListEdgesResponse)(nil),       // 28: liana.v1.ListEdgesResponse
-	nil,                             // 29: liana.v1.Mutation.PropertiesEntry
-	(*Edge)(nil),                    // 30: liana.v1.Edge
-	(*Vertex)(nil),                  // 31: liana.v1.Vertex
-	(*Consistency)(nil),             // 32: liana.v1.Consistency
-	(Direction)(0),                  // 33: liana.v1.Direction
-	(*Window)(nil),                  // 34: liana.v1.Window
+	(*AddEdgeRequest)(nil),          // 3: liana.v1.AddEdgeRequest
+	(*AddEdgeResponse)(nil),         // 4: liana.v1.AddEdgeResponse
+	(*DeleteEdgeRequest)(nil),       // 5: liana.v1.DeleteEdgeRequest
+	(*DeleteEdgeResponse)(nil),      // 6: liana.v1.DeleteEdgeResponse
+	(*UpdateEdgeRequest)(nil),       // 7: liana.v1.UpdateEdgeRequest
+	(*UpdateEdgeResponse)(nil),      // 8: liana.v1.UpdateEdgeResponse
+	(*Mutation)(nil),                // 9: liana.v1.Mutation
+	(*MutationError)(nil),           // 10: liana.v1.MutationError
+	(*MutateEdgesRequest)(nil),      // 11: liana.v1.MutateEdgesRequest
+	(*MutateEdgesResponse)(nil),     // 12: liana.v1.MutateEdgesResponse
+	(*StreamMutationsRequest)(nil),  // 13: liana.v1.StreamMutationsRequest
+	(*StreamMutationsResponse)(nil), // 14: liana.v1.StreamMutationsResponse
+	(*HasEdgeRequest)(nil),          // 15: liana.v1.HasEdgeRequest
+	(*HasEdgeResponse)(nil),         // 16: liana.v1.HasEdgeResponse
+	(*HasEdgesRequest)(nil),         // 17: liana.v1.HasEdgesRequest
+	(*HasEdgesResponse)(nil),        // 18: liana.v1.HasEdgesResponse
+	(*GetEdgeRequest)(nil),          // 19: liana.v1.GetEdgeRequest
+	(*GetEdgeResponse)(nil),         // 20: liana.v1.GetEdgeResponse
+	(*CountEdgesRequest)(nil),       // 21: liana.v1.CountEdgesRequest
+	(*CountEdgesResponse)(nil),      // 22: liana.v1.CountEdgesResponse
+	(*ListKind)(nil),                // 23: liana.v1.ListKind
+	(*CountEdgesBatchRequest)(nil),  // 24: liana.v1.CountEdgesBatchRequest
+	(*CountEdgesBatchResponse)(nil), // 25: liana.v1.CountEdgesBatchResponse
+	(*ListEdgesRequest)(nil),        // 26: liana.v1.ListEdgesRequest
+	(*ListEdgesResponse)(nil),       // 27: liana.v1.ListEdgesResponse
+	nil,                             // 28: liana.v1.Mutation.PropertiesEntry
+	(*Edge)(nil),                    // 29: liana.v1.Edge
+	(*Vertex)(nil),                  // 30: liana.v1.Vertex
+	(*Consistency)(nil),             // 31: liana.v1.Consistency
+	(Direction)(0),                  // 32: liana.v1.Direction
+	(*Window)(nil),                  // 33: liana.v1.Window
+	(Order)(0),                      // 34: liana.v1.Order
+	(*TraverseRequest)(nil),         // 35: liana.v1.TraverseRequest
+	(*IntersectRequest)(nil),        // 36: liana.v1.IntersectRequest
+	(*DifferenceRequest)(nil),       // 37: liana.v1.DifferenceRequest
+	(*UnionRequest)(nil),            // 38: liana.v1.UnionRequest
+	(*IntersectManyRequest)(nil),    // 39: liana.v1.IntersectManyRequest
+	(*TraverseResponse)(nil),        // 40: liana.v1.TraverseResponse
+	(*IntersectResponse)(nil),       // 41: liana.v1.IntersectResponse
+	(*DifferenceResponse)(nil),      // 42: liana.v1.DifferenceResponse
+	(*UnionResponse)(nil),           // 43: liana.v1.UnionResponse
+	(*IntersectManyResponse)(nil),   // 44: liana.v1.IntersectManyResponse
 }
 var file_liana_v1_graph_proto_depIdxs = []int32{
-	30, // 0: liana.v1.AddEdgeRequest.edge:type_name -> liana.v1.Edge
+	29, // 0: liana.v1.AddEdgeRequest.edge:type_name -> liana.v1.Edge
 	0,  // 1: liana.v1.AddEdgeRequest.wait:type_name -> liana.v1.Wait
-	31, // 2: liana.v1.DeleteEdgeRequest.src:type_name -> liana.v1.Vertex
-	31, // 3: liana.v1.DeleteEdgeRequest.dst:type_name -> liana.v1.Vertex
+	30, // 2: liana.v1.DeleteEdgeRequest.src:type_name -> liana.v1.Vertex
+	30, // 3: liana.v1.DeleteEdgeRequest.dst:type_name -> liana.v1.Vertex
 	0,  // 4: liana.v1.DeleteEdgeRequest.wait:type_name -> liana.v1.Wait
-	30, // 5: liana.v1.UpdateEdgeRequest.edge:type_name -> liana.v1.Edge
+	29, // 5: liana.v1.UpdateEdgeRequest.edge:type_name -> liana.v1.Edge
 	0,  // 6: liana.v1.UpdateEdgeRequest.wait:type_name -> liana.v1.Wait
 	1,  // 7: liana.v1.Mutation.op:type_name -> liana.v1.MutationOp
-	29, // 8: liana.v1.Mutation.properties:type_name -> liana.v1.Mutation.PropertiesEntry
-	10, // 9: liana.v1.MutateEdgesRequest.mutations:type_name -> liana.v1.Mutation
+	28, // 8: liana.v1.Mutation.properties:type_name -> liana.v1.Mutation.PropertiesEntry
+	9,  // 9: liana.v1.MutateEdgesRequest.mutations:type_name -> liana.v1.Mutation
 	0,  // 10: liana.v1.MutateEdgesRequest.wait:type_name -> liana.v1.Wait
 	2,  // 11: liana.v1.MutateEdgesResponse.outcomes:type_name -> liana.v1.Outcome
-	11, // 12: liana.v1.MutateEdgesResponse.errors:type_name -> liana.v1.MutationError
-	10, // 13: liana.v1.StreamMutationsRequest.mutations:type_name -> liana.v1.Mutation
+	10, // 12: liana.v1.MutateEdgesResponse.errors:type_name -> liana.v1.MutationError
+	9,  // 13: liana.v1.StreamMutationsRequest.mutations:type_name -> liana.v1.Mutation
 	0,  // 14: liana.v1.StreamMutationsRequest.wait:type_name -> liana.v1.Wait
 	2,  // 15: liana.v1.StreamMutationsResponse.outcomes:type_name -> liana.v1.Outcome
-	11, // 16: liana.v1.StreamMutationsResponse.errors:type_name -> liana.v1.MutationError
-	31, // 17: liana.v1.HasEdgeRequest.src:type_name -> liana.v1.Vertex
-	31, // 18: liana.v1.HasEdgeRequest.dst:type_name -> liana.v1.Vertex
-	32, // 19: liana.v1.HasEdgeRequest.consistency:type_name -> liana.v1.Consistency
-	32, // 20: liana.v1.HasEdgesRequest.consistency:type_name -> liana.v1.Consistency
-	31, // 21: liana.v1.GetEdgeRequest.src:type_name -> liana.v1.Vertex
-	31, // 22: liana.v1.GetEdgeRequest.dst:type_name -> liana.v1.Vertex
-	32, // 23: liana.v1.GetEdgeRequest.consistency:type_name -> liana.v1.Consistency
-	30, // 24: liana.v1.GetEdgeResponse.edge:type_name -> liana.v1.Edge
-	31, // 25: liana.v1.CountEdgesRequest.vertex:type_name -> liana.v1.Vertex
-	33, // 26: liana.v1.CountEdgesRequest.direction:type_name -> liana.v1.Direction
-	34, // 27: liana.v1.CountEdgesRequest.window:type_name -> liana.v1.Window
-	32, // 28: liana.v1.CountEdgesRequest.consistency:type_name -> liana.v1.Consistency
-	33, // 29: liana.v1.ListKind.direction:type_name -> liana.v1.Direction
-	31, // 30: liana.v1.CountEdgesBatchRequest.vertices:type_name -> liana.v1.Vertex
-	24, // 31: liana.v1.CountEdgesBatchRequest.lists:type_name -> liana.v1.ListKind
-	34, // 32: liana.v1.CountEdgesBatchRequest.window:type_name -> liana.v1.Window
-	32, // 33: liana.v1.CountEdgesBatchRequest.consistency:type_name -> liana.v1.Consistency
-	31, // 34: liana.v1.ListEdgesRequest.vertex:type_name -> liana.v1.Vertex
-	33, // 35: liana.v1.ListEdgesRequest.direction:type_name -> liana.v1.Direction
-	3,  // 36: liana.v1.ListEdgesRequest.order:type_name -> liana.v1.Order
-	34, // 37: liana.v1.ListEdgesRequest.window:type_name -> liana.v1.Window
-	32, // 38: liana.v1.ListEdgesRequest.consistency:type_name -> liana.v1.Consistency
-	30, // 39: liana.v1.ListEdgesResponse.edges:type_name -> liana.v1.Edge
-	4,  // 40: liana.v1.Graph.AddEdge:input_type -> liana.v1.AddEdgeRequest
-	6,  // 41: liana.v1.Graph.DeleteEdge:input_type -> liana.v1.DeleteEdgeRequest
-	8,  // 42: liana.v1.Graph.UpdateEdge:input_type -> liana.v1.UpdateEdgeRequest
-	12, // 43: liana.v1.Graph.MutateEdges:input_type -> liana.v1.MutateEdgesRequest
-	14, // 44: liana.v1.Graph.StreamMutations:input_type -> liana.v1.StreamMutationsRequest
-	16, // 45: liana.v1.Graph.HasEdge:input_type -> liana.v1.HasEdgeRequest
-	18, // 46: liana.v1.Graph.HasEdges:input_type -> liana.v1.HasEdgesRequest
-	20, // 47: liana.v1.Graph.GetEdge:input_type -> liana.v1.GetEdgeRequest
-	22, // 48: liana.v1.Graph.CountEdges:input_type -> liana.v1.CountEdgesRequest
-	25, // 49: liana.v1.Graph.CountEdgesBatch:input_type -> liana.v1.CountEdgesBatchRequest
-	27, // 50: liana.v1.Graph.ListEdges:input_type -> liana.v1.ListEdgesRequest
-	5,  // 51: liana.v1.Graph.AddEdge:output_type -> liana.v1.AddEdgeResponse
-	7,  // 52: liana.v1.Graph.DeleteEdge:output_type -> liana.v1.DeleteEdgeResponse
-	9,  // 53: liana.v1.Graph.UpdateEdge:output_type -> liana.v1.UpdateEdgeResponse
-	13, // 54: liana.v1.Graph.MutateEdges:output_type -> liana.v1.MutateEdgesResponse
-	15, // 55: liana.v1.Graph.StreamMutations:output_type -> liana.v1.StreamMutationsResponse
-	17, // 56: liana.v1.Graph.HasEdge:output_type -> liana.v1.HasEdgeResponse
-	19, // 57: liana.v1.Graph.HasEdges:output_type -> liana.v1.HasEdgesResponse
-	21, // 58: liana.v1.Graph.GetEdge:output_type -> liana.v1.GetEdgeResponse
-	23, // 59: liana.v1.Graph.CountEdges:output_type -> liana.v1.CountEdgesResponse
-	26, // 60: liana.v1.Graph.CountEdgesBatch:output_type -> liana.v1.CountEdgesBatchResponse
-	28, // 61: liana.v1.Graph.ListEdges:output_type -> liana.v1.ListEdgesResponse
-	51, // [51:62] is the sub-list for method output_type
-	40, // [40:51] is the sub-list for method input_type
+	10, // 16: liana.v1.StreamMutationsResponse.errors:type_name -> liana.v1.MutationError
+	30, // 17: liana.v1.HasEdgeRequest.src:type_name -> liana.v1.Vertex
+	30, // 18: liana.v1.HasEdgeRequest.dst:type_name -> liana.v1.Vertex
+	31, // 19: liana.v1.HasEdgeRequest.consistency:type_name -> liana.v1.Consistency
+	31, // 20: liana.v1.HasEdgesRequest.consistency:type_name -> liana.v1.Consistency
+	30, // 21: liana.v1.GetEdgeRequest.src:type_name -> liana.v1.Vertex
+	30, // 22: liana.v1.GetEdgeRequest.dst:type_name -> liana.v1.Vertex
+	31, // 23: liana.v1.GetEdgeRequest.consistency:type_name -> liana.v1.Consistency
+	29, // 24: liana.v1.GetEdgeResponse.edge:type_name -> liana.v1.Edge
+	30, // 25: liana.v1.CountEdgesRequest.vertex:type_name -> liana.v1.Vertex
+	32, // 26: liana.v1.CountEdgesRequest.direction:type_name -> liana.v1.Direction
+	33, // 27: liana.v1.CountEdgesRequest.window:type_name -> liana.v1.Window
+	31, // 28: liana.v1.CountEdgesRequest.consistency:type_name -> liana.v1.Consistency
+	32, // 29: liana.v1.ListKind.direction:type_name -> liana.v1.Direction
+	30, // 30: liana.v1.CountEdgesBatchRequest.vertices:type_name -> liana.v1.Vertex
+	23, // 31: liana.v1.CountEdgesBatchRequest.lists:type_name -> liana.v1.ListKind
+	33, // 32: liana.v1.CountEdgesBatchRequest.window:type_name -> liana.v1.Window
+	31, // 33: liana.v1.CountEdgesBatchRequest.consistency:type_name -> liana.v1.Consistency
+	30, // 34: liana.v1.ListEdgesRequest.vertex:type_name -> liana.v1.Vertex
+	32, // 35: liana.v1.ListEdgesRequest.direction:type_name -> liana.v1.Direction
+	34, // 36: liana.v1.ListEdgesRequest.order:type_name -> liana.v1.Order
+	33, // 37: liana.v1.ListEdgesRequest.window:type_name -> liana.v1.Window
+	31, // 38: liana.v1.ListEdgesRequest.consistency:type_name -> liana.v1.Consistency
+	29, // 39: liana.v1.ListEdgesResponse.edges:type_name -> liana.v1.Edge
+	3,  // 40: liana.v1.Graph.AddEdge:input_type -> liana.v1.AddEdgeRequest
+	5,  // 41: liana.v1.Graph.DeleteEdge:input_type -> liana.v1.DeleteEdgeRequest
+	7,  // 42: liana.v1.Graph.UpdateEdge:input_type -> liana.v1.UpdateEdgeRequest
+	11, // 43: liana.v1.Graph.MutateEdges:input_type -> liana.v1.MutateEdgesRequest
+	13, // 44: liana.v1.Graph.StreamMutations:input_type -> liana.v1.StreamMutationsRequest
+	15, // 45: liana.v1.Graph.HasEdge:input_type -> liana.v1.HasEdgeRequest
+	17, // 46: liana.v1.Graph.HasEdges:input_type -> liana.v1.HasEdgesRequest
+	19, // 47: liana.v1.Graph.GetEdge:input_type -> liana.v1.GetEdgeRequest
+	21, // 48: liana.v1.Graph.CountEdges:input_type -> liana.v1.CountEdgesRequest
+	24, // 49: liana.v1.Graph.CountEdgesBatch:input_type -> liana.v1.CountEdgesBatchRequest
+	26, // 50: liana.v1.Graph.ListEdges:input_type -> liana.v1.ListEdgesRequest
+	35, // 51: liana.v1.Graph.Traverse:input_type -> liana.v1.TraverseRequest
+	36, // 52: liana.v1.Graph.Intersect:input_type -> liana.v1.IntersectRequest
+	37, // 53: liana.v1.Graph.Difference:input_type -> liana.v1.DifferenceRequest
+	38, // 54: liana.v1.Graph.Union:input_type -> liana.v1.UnionRequest
+	39, // 55: liana.v1.Graph.IntersectMany:input_type -> liana.v1.IntersectManyRequest
+	4,  // 56: liana.v1.Graph.AddEdge:output_type -> liana.v1.AddEdgeResponse
+	6,  // 57: liana.v1.Graph.DeleteEdge:output_type -> liana.v1.DeleteEdgeResponse
+	8,  // 58: liana.v1.Graph.UpdateEdge:output_type -> liana.v1.UpdateEdgeResponse
+	12, // 59: liana.v1.Graph.MutateEdges:output_type -> liana.v1.MutateEdgesResponse
+	14, // 60: liana.v1.Graph.StreamMutations:output_type -> liana.v1.StreamMutationsResponse
+	16, // 61: liana.v1.Graph.HasEdge:output_type -> liana.v1.HasEdgeResponse
+	18, // 62: liana.v1.Graph.HasEdges:output_type -> liana.v1.HasEdgesResponse
+	20, // 63: liana.v1.Graph.GetEdge:output_type -> liana.v1.GetEdgeResponse
+	22, // 64: liana.v1.Graph.CountEdges:output_type -> liana.v1.CountEdgesResponse
+	25, // 65: liana.v1.Graph.CountEdgesBatch:output_type -> liana.v1.CountEdgesBatchResponse
+	27, // 66: liana.v1.Graph.ListEdges:output_type -> liana.v1.ListEdgesResponse
+	40, // 67: liana.v1.Graph.Traverse:output_type -> liana.v1.TraverseResponse
+	41, // 68: liana.v1.Graph.Intersect:output_type -> liana.v1.IntersectResponse
+	42, // 69: liana.v1.Graph.Difference:output_type -> liana.v1.DifferenceResponse
+	43, // 70: liana.v1.Graph.Union:output_type -> liana.v1.UnionResponse
+	44, // 71: liana.v1.Graph.IntersectMany:output_type -> liana.v1.IntersectManyResponse
+	56, // [56:72] is the sub-list for method output_type
+	40, // [40:56] is the sub-list for method input_type
 	40, // [40:40] is the sub-list for extension type_name
 	40, // [40:40] is the sub-list for extension extendee
 	0,  // [0:40] is the sub-list for field type_name
@@ -2096,13 +2060,15 @@ func file_liana_v1_graph_proto_init() {
 	if File_liana_v1_graph_proto != nil {
 		return
 	}
+	file_liana_v1_sets_proto_init()
+	file_liana_v1_traverse_proto_init()
 	file_liana_v1_types_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_liana_v1_graph_proto_rawDesc), len(file_liana_v1_graph_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      3,
 			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -30,6 +30,11 @@ const (
 	Graph_CountEdges_FullMethodName      = "/liana.v1.Graph/CountEdges"
 	Graph_CountEdgesBatch_FullMethodName = "/liana.v1.Graph/CountEdgesBatch"
 	Graph_ListEdges_FullMethodName       = "/liana.v1.Graph/ListEdges"
+	Graph_Traverse_FullMethodName        = "/liana.v1.Graph/Traverse"
+	Graph_Intersect_FullMethodName       = "/liana.v1.Graph/Intersect"
+	Graph_Difference_FullMethodName      = "/liana.v1.Graph/Difference"
+	Graph_Union_FullMethodName           = "/liana.v1.Graph/Union"
+	Graph_IntersectMany_FullMethodName   = "/liana.v1.Graph/IntersectMany"
 )
 
 // GraphClient is the client API for Graph service.
@@ -64,6 +69,15 @@ type GraphClient interface {
 	CountEdgesBatch(ctx context.Context, in *CountEdgesBatchRequest, opts ...grpc.CallOption) (*CountEdgesBatchResponse, error)
 	// A page of a vertex's edges. OK with an empty next_page_token: that was all.
 	ListEdges(ctx context.Context, in *ListEdgesRequest, opts ...grpc.CallOption) (*ListEdgesResponse, error)
+	// Walks along edges, breadth first: each vertex once, with its least depth. Says which
+	// limits cut it.
+	Traverse(ctx context.Context, in *TraverseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TraverseResponse], error)
+	// Pages of two edge lists combined.
+	Intersect(ctx context.Context, in *IntersectRequest, opts ...grpc.CallOption) (*IntersectResponse, error)
+	Difference(ctx context.Context, in *DifferenceRequest, opts ...grpc.CallOption) (*DifferenceResponse, error)
+	Union(ctx context.Context, in *UnionRequest, opts ...grpc.CallOption) (*UnionResponse, error)
+	// One list with each of many.
+	IntersectMany(ctx context.Context, in *IntersectManyRequest, opts ...grpc.CallOption) (*IntersectManyResponse, error)
 }
 
 type graphClient struct {
@@ -187,6 +201,65 @@ func (c *graphClient) ListEdges(ctx context.Context, in *ListEdgesRequest, opts 
 	return out, nil
 }
 
+func (c *graphClient) Traverse(ctx context.Context, in *TraverseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TraverseResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Graph_ServiceDesc.Streams[1], Graph_Traverse_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TraverseRequest, TraverseResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Graph_TraverseClient = grpc.ServerStreamingClient[TraverseResponse]
+
+func (c *graphClient) Intersect(ctx context.Context, in *IntersectRequest, opts ...grpc.CallOption) (*IntersectResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(IntersectResponse)
+	err := c.cc.Invoke(ctx, Graph_Intersect_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *graphClient) Difference(ctx context.Context, in *DifferenceRequest, opts ...grpc.CallOption) (*DifferenceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DifferenceResponse)
+	err := c.cc.Invoke(ctx, Graph_Difference_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *graphClient) Union(ctx context.Context, in *UnionRequest, opts ...grpc.CallOption) (*UnionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UnionResponse)
+	err := c.cc.Invoke(ctx, Graph_Union_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *graphClient) IntersectMany(ctx context.Context, in *IntersectManyRequest, opts ...grpc.CallOption) (*IntersectManyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(IntersectManyResponse)
+	err := c.cc.Invoke(ctx, Graph_IntersectMany_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // GraphServer is the server API for Graph service.
 // All implementations must embed UnimplementedGraphServer
 // for forward compatibility.
@@ -219,6 +292,15 @@ type GraphServer interface {
 	CountEdgesBatch(context.Context, *CountEdgesBatchRequest) (*CountEdgesBatchResponse, error)
 	// A page of a vertex's edges. OK with an empty next_page_token: that was all.
 	ListEdges(context.Context, *ListEdgesRequest) (*ListEdgesResponse, error)
+	// Walks along edges, breadth first: each vertex once, with its least depth. Says which
+	// limits cut it.
+	Traverse(*TraverseRequest, grpc.ServerStreamingServer[TraverseResponse]) error
+	// Pages of two edge lists combined.
+	Intersect(context.Context, *IntersectRequest) (*IntersectResponse, error)
+	Difference(context.Context, *DifferenceRequest) (*DifferenceResponse, error)
+	Union(context.Context, *UnionRequest) (*UnionResponse, error)
+	// One list with each of many.
+	IntersectMany(context.Context, *IntersectManyRequest) (*IntersectManyResponse, error)
 	mustEmbedUnimplementedGraphServer()
 }
 
@@ -261,6 +343,21 @@ func (UnimplementedGraphServer) CountEdgesBatch(context.Context, *CountEdgesBatc
 }
 func (UnimplementedGraphServer) ListEdges(context.Context, *ListEdgesRequest) (*ListEdgesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListEdges not implemented")
+}
+func (UnimplementedGraphServer) Traverse(*TraverseRequest, grpc.ServerStreamingServer[TraverseResponse]) error {
+	return status.Error(codes.Unimplemented, "method Traverse not implemented")
+}
+func (UnimplementedGraphServer) Intersect(context.Context, *IntersectRequest) (*IntersectResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Intersect not implemented")
+}
+func (UnimplementedGraphServer) Difference(context.Context, *DifferenceRequest) (*DifferenceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Difference not implemented")
+}
+func (UnimplementedGraphServer) Union(context.Context, *UnionRequest) (*UnionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Union not implemented")
+}
+func (UnimplementedGraphServer) IntersectMany(context.Context, *IntersectManyRequest) (*IntersectManyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method IntersectMany not implemented")
 }
 func (UnimplementedGraphServer) mustEmbedUnimplementedGraphServer() {}
 func (UnimplementedGraphServer) testEmbeddedByValue()               {}
@@ -470,6 +567,89 @@ func _Graph_ListEdges_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Graph_Traverse_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(TraverseRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(GraphServer).Traverse(m, &grpc.GenericServerStream[TraverseRequest, TraverseResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Graph_TraverseServer = grpc.ServerStreamingServer[TraverseResponse]
+
+func _Graph_Intersect_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(IntersectRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GraphServer).Intersect(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Graph_Intersect_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GraphServer).Intersect(ctx, req.(*IntersectRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Graph_Difference_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DifferenceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GraphServer).Difference(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Graph_Difference_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GraphServer).Difference(ctx, req.(*DifferenceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Graph_Union_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UnionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GraphServer).Union(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Graph_Union_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GraphServer).Union(ctx, req.(*UnionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Graph_IntersectMany_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(IntersectManyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GraphServer).IntersectMany(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Graph_IntersectMany_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GraphServer).IntersectMany(ctx, req.(*IntersectManyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Graph_ServiceDesc is the grpc.ServiceDesc for Graph service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -517,6 +697,22 @@ var Graph_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ListEdges",
 			Handler:    _Graph_ListEdges_Handler,
 		},
+		{
+			MethodName: "Intersect",
+			Handler:    _Graph_Intersect_Handler,
+		},
+		{
+			MethodName: "Difference",
+			Handler:    _Graph_Difference_Handler,
+		},
+		{
+			MethodName: "Union",
+			Handler:    _Graph_Union_Handler,
+		},
+		{
+			MethodName: "IntersectMany",
+			Handler:    _Graph_IntersectMany_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -524,6 +720,11 @@ var Graph_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Graph_StreamMutations_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Traverse",
+			Handler:       _Graph_Traverse_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "liana/v1/graph.proto",

@@ -129,6 +129,62 @@ func (ReadLevel) EnumDescriptor() ([]byte, []int) {
 	return file_liana_v1_types_proto_rawDescGZIP(), []int{1}
 }
 
+type Order int32
+
+const (
+	// NEWEST_FIRST.
+	Order_ORDER_UNSPECIFIED Order = 0
+	Order_NEWEST_FIRST      Order = 1
+	Order_OLDEST_FIRST      Order = 2
+	Order_ID_ASCENDING      Order = 3
+	Order_ID_DESCENDING     Order = 4
+)
+
+// Enum value maps for Order.
+var (
+	Order_name = map[int32]string{
+		0: "ORDER_UNSPECIFIED",
+		1: "NEWEST_FIRST",
+		2: "OLDEST_FIRST",
+		3: "ID_ASCENDING",
+		4: "ID_DESCENDING",
+	}
+	Order_value = map[string]int32{
+		"ORDER_UNSPECIFIED": 0,
+		"NEWEST_FIRST":      1,
+		"OLDEST_FIRST":      2,
+		"ID_ASCENDING":      3,
+		"ID_DESCENDING":     4,
+	}
+)
+
+func (x Order) Enum() *Order {
+	p := new(Order)
+	*p = x
+	return p
+}
+
+func (x Order) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Order) Descriptor() protoreflect.EnumDescriptor {
+	return file_liana_v1_types_proto_enumTypes[2].Descriptor()
+}
+
+func (Order) Type() protoreflect.EnumType {
+	return &file_liana_v1_types_proto_enumTypes[2]
+}
+
+func (x Order) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Order.Descriptor instead.
+func (Order) EnumDescriptor() ([]byte, []int) {
+	return file_liana_v1_types_proto_rawDescGZIP(), []int{2}
+}
+
 // A vertex. Its type is one of the schema's; its id is 1 to 2^64-2.
 type Vertex struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -404,7 +460,13 @@ const file_liana_v1_types_proto_rawDesc = "" +
 	"\x16READ_LEVEL_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10MINIMIZE_LATENCY\x10\x01\x12\x15\n" +
 	"\x11AT_LEAST_AS_FRESH\x10\x02\x12\x10\n" +
-	"\fLINEARIZABLE\x10\x03B1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
+	"\fLINEARIZABLE\x10\x03*g\n" +
+	"\x05Order\x12\x15\n" +
+	"\x11ORDER_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fNEWEST_FIRST\x10\x01\x12\x10\n" +
+	"\fOLDEST_FIRST\x10\x02\x12\x10\n" +
+	"\fID_ASCENDING\x10\x03\x12\x11\n" +
+	"\rID_DESCENDING\x10\x04B1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
 
 var (
 	file_liana_v1_types_proto_rawDescOnce sync.Once
@@ -418,21 +480,22 @@ func file_liana_v1_types_proto_rawDescGZIP() []byte {
 	return file_liana_v1_types_proto_rawDescData
 }
 
-var file_liana_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_liana_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_liana_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_liana_v1_types_proto_goTypes = []any{
 	(Direction)(0),      // 0: liana.v1.Direction
 	(ReadLevel)(0),      // 1: liana.v1.ReadLevel
-	(*Vertex)(nil),      // 2: liana.v1.Vertex
-	(*Edge)(nil),        // 3: liana.v1.Edge
-	(*Consistency)(nil), // 4: liana.v1.Consistency
-	(*Window)(nil),      // 5: liana.v1.Window
-	nil,                 // 6: liana.v1.Edge.PropertiesEntry
+	(Order)(0),          // 2: liana.v1.Order
+	(*Vertex)(nil),      // 3: liana.v1.Vertex
+	(*Edge)(nil),        // 4: liana.v1.Edge
+	(*Consistency)(nil), // 5: liana.v1.Consistency
+	(*Window)(nil),      // 6: liana.v1.Window
+	nil,                 // 7: liana.v1.Edge.PropertiesEntry
 }
 var file_liana_v1_types_proto_depIdxs = []int32{
-	2, // 0: liana.v1.Edge.src:type_name -> liana.v1.Vertex
-	2, // 1: liana.v1.Edge.dst:type_name -> liana.v1.Vertex
-	6, // 2: liana.v1.Edge.properties:type_name -> liana.v1.Edge.PropertiesEntry
+	3, // 0: liana.v1.Edge.src:type_name -> liana.v1.Vertex
+	3, // 1: liana.v1.Edge.dst:type_name -> liana.v1.Vertex
+	7, // 2: liana.v1.Edge.properties:type_name -> liana.v1.Edge.PropertiesEntry
 	1, // 3: liana.v1.Consistency.level:type_name -> liana.v1.ReadLevel
 	4, // [4:4] is the sub-list for method output_type
 	4, // [4:4] is the sub-list for method input_type
@@ -452,7 +515,7 @@ func file_liana_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_liana_v1_types_proto_rawDesc), len(file_liana_v1_types_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,

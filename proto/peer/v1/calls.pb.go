@@ -1173,6 +1173,478 @@ func (x *ListEdgesResponse) GetToken() string {
 	return ""
 }
 
+// Key is a place in a list.
+type Key struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Time          int64                  `protobuf:"varint,1,opt,name=time,proto3" json:"time,omitempty"`
+	Id            uint64                 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Key) Reset() {
+	*x = Key{}
+	mi := &file_peer_v1_calls_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Key) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Key) ProtoMessage() {}
+
+func (x *Key) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Key.ProtoReflect.Descriptor instead.
+func (*Key) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Key) GetTime() int64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *Key) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+type ListRead struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	List  *List                  `protobuf:"bytes,1,opt,name=list,proto3" json:"list,omitempty"`
+	Order uint32                 `protobuf:"varint,2,opt,name=order,proto3" json:"order,omitempty"`
+	// None: all of time.
+	Window *Window `protobuf:"bytes,3,opt,name=window,proto3" json:"window,omitempty"`
+	// Absent: from the beginning.
+	From          *Key   `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
+	Limit         uint32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRead) Reset() {
+	*x = ListRead{}
+	mi := &file_peer_v1_calls_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRead) ProtoMessage() {}
+
+func (x *ListRead) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRead.ProtoReflect.Descriptor instead.
+func (*ListRead) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ListRead) GetList() *List {
+	if x != nil {
+		return x.List
+	}
+	return nil
+}
+
+func (x *ListRead) GetOrder() uint32 {
+	if x != nil {
+		return x.Order
+	}
+	return 0
+}
+
+func (x *ListRead) GetWindow() *Window {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+func (x *ListRead) GetFrom() *Key {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *ListRead) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ReadListsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Options       *ReadOptions           `protobuf:"bytes,1,opt,name=options,proto3" json:"options,omitempty"`
+	Reads         []*ListRead            `protobuf:"bytes,2,rep,name=reads,proto3" json:"reads,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadListsRequest) Reset() {
+	*x = ReadListsRequest{}
+	mi := &file_peer_v1_calls_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadListsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadListsRequest) ProtoMessage() {}
+
+func (x *ReadListsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadListsRequest.ProtoReflect.Descriptor instead.
+func (*ReadListsRequest) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ReadListsRequest) GetOptions() *ReadOptions {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+func (x *ReadListsRequest) GetReads() []*ListRead {
+	if x != nil {
+		return x.Reads
+	}
+	return nil
+}
+
+type ReadListsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each read, in their order.
+	Runs          []*ListRun `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
+	Token         string     `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadListsResponse) Reset() {
+	*x = ReadListsResponse{}
+	mi := &file_peer_v1_calls_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadListsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadListsResponse) ProtoMessage() {}
+
+func (x *ReadListsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadListsResponse.ProtoReflect.Descriptor instead.
+func (*ReadListsResponse) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ReadListsResponse) GetRuns() []*ListRun {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
+func (x *ReadListsResponse) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+type ListRun struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Peers []uint64               `protobuf:"fixed64,1,rep,packed,name=peers,proto3" json:"peers,omitempty"`
+	// Each but the first is the difference to the one before.
+	Times         []int64 `protobuf:"zigzag64,2,rep,packed,name=times,proto3" json:"times,omitempty"`
+	More          bool    `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
+	Done          bool    `protobuf:"varint,4,opt,name=done,proto3" json:"done,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRun) Reset() {
+	*x = ListRun{}
+	mi := &file_peer_v1_calls_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRun) ProtoMessage() {}
+
+func (x *ListRun) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRun.ProtoReflect.Descriptor instead.
+func (*ListRun) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ListRun) GetPeers() []uint64 {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
+func (x *ListRun) GetTimes() []int64 {
+	if x != nil {
+		return x.Times
+	}
+	return nil
+}
+
+func (x *ListRun) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *ListRun) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+type FindPeersRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Options *ReadOptions           `protobuf:"bytes,1,opt,name=options,proto3" json:"options,omitempty"`
+	Lists   []*List                `protobuf:"bytes,2,rep,name=lists,proto3" json:"lists,omitempty"`
+	// Ascending.
+	Peers         []uint64 `protobuf:"fixed64,3,rep,packed,name=peers,proto3" json:"peers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindPeersRequest) Reset() {
+	*x = FindPeersRequest{}
+	mi := &file_peer_v1_calls_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindPeersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindPeersRequest) ProtoMessage() {}
+
+func (x *FindPeersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindPeersRequest.ProtoReflect.Descriptor instead.
+func (*FindPeersRequest) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *FindPeersRequest) GetOptions() *ReadOptions {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+func (x *FindPeersRequest) GetLists() []*List {
+	if x != nil {
+		return x.Lists
+	}
+	return nil
+}
+
+func (x *FindPeersRequest) GetPeers() []uint64 {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
+type FindPeersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each list, in their order.
+	Found         []*FoundPeers `protobuf:"bytes,1,rep,name=found,proto3" json:"found,omitempty"`
+	Token         string        `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindPeersResponse) Reset() {
+	*x = FindPeersResponse{}
+	mi := &file_peer_v1_calls_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindPeersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindPeersResponse) ProtoMessage() {}
+
+func (x *FindPeersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindPeersResponse.ProtoReflect.Descriptor instead.
+func (*FindPeersResponse) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *FindPeersResponse) GetFound() []*FoundPeers {
+	if x != nil {
+		return x.Found
+	}
+	return nil
+}
+
+func (x *FindPeersResponse) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+type FoundPeers struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Indexes of peers, ascending; each but the first is the difference to the one before.
+	At            []uint32 `protobuf:"varint,1,rep,packed,name=at,proto3" json:"at,omitempty"`
+	Times         []int64  `protobuf:"zigzag64,2,rep,packed,name=times,proto3" json:"times,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FoundPeers) Reset() {
+	*x = FoundPeers{}
+	mi := &file_peer_v1_calls_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FoundPeers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FoundPeers) ProtoMessage() {}
+
+func (x *FoundPeers) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FoundPeers.ProtoReflect.Descriptor instead.
+func (*FoundPeers) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *FoundPeers) GetAt() []uint32 {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *FoundPeers) GetTimes() []int64 {
+	if x != nil {
+		return x.Times
+	}
+	return nil
+}
+
 // Counter is a metric of a vertex, or (key not empty) a free-form key.
 type Counter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1186,7 +1658,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_peer_v1_calls_proto_msgTypes[18]
+	mi := &file_peer_v1_calls_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1670,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[18]
+	mi := &file_peer_v1_calls_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1683,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{18}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Counter) GetVertexType() uint32 {
@@ -1257,7 +1729,7 @@ type Increment struct {
 
 func (x *Increment) Reset() {
 	*x = Increment{}
-	mi := &file_peer_v1_calls_proto_msgTypes[19]
+	mi := &file_peer_v1_calls_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1741,7 @@ func (x *Increment) String() string {
 func (*Increment) ProtoMessage() {}
 
 func (x *Increment) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[19]
+	mi := &file_peer_v1_calls_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1754,7 @@ func (x *Increment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increment.ProtoReflect.Descriptor instead.
 func (*Increment) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{19}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Increment) GetCounter() *Counter {
@@ -1337,7 +1809,7 @@ type IncrementRequest struct {
 
 func (x *IncrementRequest) Reset() {
 	*x = IncrementRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[20]
+	mi := &file_peer_v1_calls_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1821,7 @@ func (x *IncrementRequest) String() string {
 func (*IncrementRequest) ProtoMessage() {}
 
 func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[20]
+	mi := &file_peer_v1_calls_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1834,7 @@ func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementRequest.ProtoReflect.Descriptor instead.
 func (*IncrementRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{20}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *IncrementRequest) GetIncrements() []*Increment {
@@ -1389,7 +1861,7 @@ type IncrementResponse struct {
 
 func (x *IncrementResponse) Reset() {
 	*x = IncrementResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[21]
+	mi := &file_peer_v1_calls_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1873,7 @@ func (x *IncrementResponse) String() string {
 func (*IncrementResponse) ProtoMessage() {}
 
 func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[21]
+	mi := &file_peer_v1_calls_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1886,7 @@ func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementResponse.ProtoReflect.Descriptor instead.
 func (*IncrementResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{21}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *IncrementResponse) GetResults() []*IncrementResult {
@@ -1442,7 +1914,7 @@ type IncrementResult struct {
 
 func (x *IncrementResult) Reset() {
 	*x = IncrementResult{}
-	mi := &file_peer_v1_calls_proto_msgTypes[22]
+	mi := &file_peer_v1_calls_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1926,7 @@ func (x *IncrementResult) String() string {
 func (*IncrementResult) ProtoMessage() {}
 
 func (x *IncrementResult) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[22]
+	mi := &file_peer_v1_calls_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1939,7 @@ func (x *IncrementResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementResult.ProtoReflect.Descriptor instead.
 func (*IncrementResult) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{22}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *IncrementResult) GetValue() int64 {
@@ -1501,7 +1973,7 @@ type GetCountersRequest struct {
 
 func (x *GetCountersRequest) Reset() {
 	*x = GetCountersRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[23]
+	mi := &file_peer_v1_calls_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +1985,7 @@ func (x *GetCountersRequest) String() string {
 func (*GetCountersRequest) ProtoMessage() {}
 
 func (x *GetCountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[23]
+	mi := &file_peer_v1_calls_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +1998,7 @@ func (x *GetCountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCountersRequest.ProtoReflect.Descriptor instead.
 func (*GetCountersRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{23}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetCountersRequest) GetOptions() *ReadOptions {
@@ -1554,7 +2026,7 @@ type GetCountersResponse struct {
 
 func (x *GetCountersResponse) Reset() {
 	*x = GetCountersResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[24]
+	mi := &file_peer_v1_calls_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +2038,7 @@ func (x *GetCountersResponse) String() string {
 func (*GetCountersResponse) ProtoMessage() {}
 
 func (x *GetCountersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[24]
+	mi := &file_peer_v1_calls_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +2051,7 @@ func (x *GetCountersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCountersResponse.ProtoReflect.Descriptor instead.
 func (*GetCountersResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{24}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetCountersResponse) GetValues() []*CounterValue {
@@ -1607,7 +2079,7 @@ type CounterValue struct {
 
 func (x *CounterValue) Reset() {
 	*x = CounterValue{}
-	mi := &file_peer_v1_calls_proto_msgTypes[25]
+	mi := &file_peer_v1_calls_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +2091,7 @@ func (x *CounterValue) String() string {
 func (*CounterValue) ProtoMessage() {}
 
 func (x *CounterValue) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[25]
+	mi := &file_peer_v1_calls_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +2104,7 @@ func (x *CounterValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CounterValue.ProtoReflect.Descriptor instead.
 func (*CounterValue) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{25}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CounterValue) GetValue() int64 {
@@ -1667,7 +2139,7 @@ type SetCounterRequest struct {
 
 func (x *SetCounterRequest) Reset() {
 	*x = SetCounterRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[26]
+	mi := &file_peer_v1_calls_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +2151,7 @@ func (x *SetCounterRequest) String() string {
 func (*SetCounterRequest) ProtoMessage() {}
 
 func (x *SetCounterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[26]
+	mi := &file_peer_v1_calls_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +2164,7 @@ func (x *SetCounterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCounterRequest.ProtoReflect.Descriptor instead.
 func (*SetCounterRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{26}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SetCounterRequest) GetCounter() *Counter {
@@ -1725,7 +2197,7 @@ type SetCounterResponse struct {
 
 func (x *SetCounterResponse) Reset() {
 	*x = SetCounterResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[27]
+	mi := &file_peer_v1_calls_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +2209,7 @@ func (x *SetCounterResponse) String() string {
 func (*SetCounterResponse) ProtoMessage() {}
 
 func (x *SetCounterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[27]
+	mi := &file_peer_v1_calls_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +2222,7 @@ func (x *SetCounterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCounterResponse.ProtoReflect.Descriptor instead.
 func (*SetCounterResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{27}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SetCounterResponse) GetToken() string {
@@ -1769,7 +2241,7 @@ type DeleteCounterRequest struct {
 
 func (x *DeleteCounterRequest) Reset() {
 	*x = DeleteCounterRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[28]
+	mi := &file_peer_v1_calls_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +2253,7 @@ func (x *DeleteCounterRequest) String() string {
 func (*DeleteCounterRequest) ProtoMessage() {}
 
 func (x *DeleteCounterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[28]
+	mi := &file_peer_v1_calls_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +2266,7 @@ func (x *DeleteCounterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCounterRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCounterRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{28}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeleteCounterRequest) GetCounter() *Counter {
@@ -1814,7 +2286,7 @@ type DeleteCounterResponse struct {
 
 func (x *DeleteCounterResponse) Reset() {
 	*x = DeleteCounterResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[29]
+	mi := &file_peer_v1_calls_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +2298,7 @@ func (x *DeleteCounterResponse) String() string {
 func (*DeleteCounterResponse) ProtoMessage() {}
 
 func (x *DeleteCounterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[29]
+	mi := &file_peer_v1_calls_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +2311,7 @@ func (x *DeleteCounterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCounterResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCounterResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{29}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeleteCounterResponse) GetExisted() bool {
@@ -1866,7 +2338,7 @@ type DeliverRequest struct {
 
 func (x *DeliverRequest) Reset() {
 	*x = DeliverRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[30]
+	mi := &file_peer_v1_calls_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1878,7 +2350,7 @@ func (x *DeliverRequest) String() string {
 func (*DeliverRequest) ProtoMessage() {}
 
 func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[30]
+	mi := &file_peer_v1_calls_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1891,7 +2363,7 @@ func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverRequest.ProtoReflect.Descriptor instead.
 func (*DeliverRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{30}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeliverRequest) GetTo() uint32 {
@@ -1917,7 +2389,7 @@ type DeliverResponse struct {
 
 func (x *DeliverResponse) Reset() {
 	*x = DeliverResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[31]
+	mi := &file_peer_v1_calls_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2401,7 @@ func (x *DeliverResponse) String() string {
 func (*DeliverResponse) ProtoMessage() {}
 
 func (x *DeliverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[31]
+	mi := &file_peer_v1_calls_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2414,7 @@ func (x *DeliverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverResponse.ProtoReflect.Descriptor instead.
 func (*DeliverResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{31}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DeliverResponse) GetAnswer() []byte {
@@ -2044,7 +2516,38 @@ const file_peer_v1_calls_proto_rawDesc = "" +
 	"\x11ListEdgesResponse\x12#\n" +
 	"\x05edges\x18\x01 \x03(\v2\r.peer.v1.EdgeR\x05edges\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x14\n" +
-	"\x05token\x18\x03 \x01(\tR\x05token\"q\n" +
+	"\x05token\x18\x03 \x01(\tR\x05token\")\n" +
+	"\x03Key\x12\x12\n" +
+	"\x04time\x18\x01 \x01(\x03R\x04time\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\x04R\x02id\"\xa4\x01\n" +
+	"\bListRead\x12!\n" +
+	"\x04list\x18\x01 \x01(\v2\r.peer.v1.ListR\x04list\x12\x14\n" +
+	"\x05order\x18\x02 \x01(\rR\x05order\x12'\n" +
+	"\x06window\x18\x03 \x01(\v2\x0f.peer.v1.WindowR\x06window\x12 \n" +
+	"\x04from\x18\x04 \x01(\v2\f.peer.v1.KeyR\x04from\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\rR\x05limit\"k\n" +
+	"\x10ReadListsRequest\x12.\n" +
+	"\aoptions\x18\x01 \x01(\v2\x14.peer.v1.ReadOptionsR\aoptions\x12'\n" +
+	"\x05reads\x18\x02 \x03(\v2\x11.peer.v1.ListReadR\x05reads\"O\n" +
+	"\x11ReadListsResponse\x12$\n" +
+	"\x04runs\x18\x01 \x03(\v2\x10.peer.v1.ListRunR\x04runs\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\"]\n" +
+	"\aListRun\x12\x14\n" +
+	"\x05peers\x18\x01 \x03(\x06R\x05peers\x12\x14\n" +
+	"\x05times\x18\x02 \x03(\x12R\x05times\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\x12\x12\n" +
+	"\x04done\x18\x04 \x01(\bR\x04done\"}\n" +
+	"\x10FindPeersRequest\x12.\n" +
+	"\aoptions\x18\x01 \x01(\v2\x14.peer.v1.ReadOptionsR\aoptions\x12#\n" +
+	"\x05lists\x18\x02 \x03(\v2\r.peer.v1.ListR\x05lists\x12\x14\n" +
+	"\x05peers\x18\x03 \x03(\x06R\x05peers\"T\n" +
+	"\x11FindPeersResponse\x12)\n" +
+	"\x05found\x18\x01 \x03(\v2\x13.peer.v1.FoundPeersR\x05found\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\"2\n" +
+	"\n" +
+	"FoundPeers\x12\x0e\n" +
+	"\x02at\x18\x01 \x03(\rR\x02at\x12\x14\n" +
+	"\x05times\x18\x02 \x03(\x12R\x05times\"q\n" +
 	"\aCounter\x12\x1f\n" +
 	"\vvertex_type\x18\x01 \x01(\rR\n" +
 	"vertexType\x12\x1b\n" +
@@ -2098,7 +2601,7 @@ const file_peer_v1_calls_proto_rawDesc = "" +
 	"\x02to\x18\x01 \x01(\rR\x02to\x12\x1a\n" +
 	"\bdelivery\x18\x02 \x01(\fR\bdelivery\")\n" +
 	"\x0fDeliverResponse\x12\x16\n" +
-	"\x06answer\x18\x01 \x01(\fR\x06answer2\xaf\x05\n" +
+	"\x06answer\x18\x01 \x01(\fR\x06answer2\xb7\x06\n" +
 	"\x05Calls\x129\n" +
 	"\x06Mutate\x12\x16.peer.v1.MutateRequest\x1a\x17.peer.v1.MutateResponse\x12?\n" +
 	"\bHasEdges\x12\x18.peer.v1.HasEdgesRequest\x1a\x19.peer.v1.HasEdgesResponse\x12<\n" +
@@ -2106,6 +2609,8 @@ const file_peer_v1_calls_proto_rawDesc = "" +
 	"\n" +
 	"CountEdges\x12\x1a.peer.v1.CountEdgesRequest\x1a\x1b.peer.v1.CountEdgesResponse\x12B\n" +
 	"\tListEdges\x12\x19.peer.v1.ListEdgesRequest\x1a\x1a.peer.v1.ListEdgesResponse\x12B\n" +
+	"\tReadLists\x12\x19.peer.v1.ReadListsRequest\x1a\x1a.peer.v1.ReadListsResponse\x12B\n" +
+	"\tFindPeers\x12\x19.peer.v1.FindPeersRequest\x1a\x1a.peer.v1.FindPeersResponse\x12B\n" +
 	"\tIncrement\x12\x19.peer.v1.IncrementRequest\x1a\x1a.peer.v1.IncrementResponse\x12H\n" +
 	"\vGetCounters\x12\x1b.peer.v1.GetCountersRequest\x1a\x1c.peer.v1.GetCountersResponse\x12E\n" +
 	"\n" +
@@ -2125,7 +2630,7 @@ func file_peer_v1_calls_proto_rawDescGZIP() []byte {
 	return file_peer_v1_calls_proto_rawDescData
 }
 
-var file_peer_v1_calls_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_peer_v1_calls_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_peer_v1_calls_proto_goTypes = []any{
 	(*Error)(nil),                 // 0: peer.v1.Error
 	(*Claim)(nil),                 // 1: peer.v1.Claim
@@ -2145,20 +2650,28 @@ var file_peer_v1_calls_proto_goTypes = []any{
 	(*CountEdgesResponse)(nil),    // 15: peer.v1.CountEdgesResponse
 	(*ListEdgesRequest)(nil),      // 16: peer.v1.ListEdgesRequest
 	(*ListEdgesResponse)(nil),     // 17: peer.v1.ListEdgesResponse
-	(*Counter)(nil),               // 18: peer.v1.Counter
-	(*Increment)(nil),             // 19: peer.v1.Increment
-	(*IncrementRequest)(nil),      // 20: peer.v1.IncrementRequest
-	(*IncrementResponse)(nil),     // 21: peer.v1.IncrementResponse
-	(*IncrementResult)(nil),       // 22: peer.v1.IncrementResult
-	(*GetCountersRequest)(nil),    // 23: peer.v1.GetCountersRequest
-	(*GetCountersResponse)(nil),   // 24: peer.v1.GetCountersResponse
-	(*CounterValue)(nil),          // 25: peer.v1.CounterValue
-	(*SetCounterRequest)(nil),     // 26: peer.v1.SetCounterRequest
-	(*SetCounterResponse)(nil),    // 27: peer.v1.SetCounterResponse
-	(*DeleteCounterRequest)(nil),  // 28: peer.v1.DeleteCounterRequest
-	(*DeleteCounterResponse)(nil), // 29: peer.v1.DeleteCounterResponse
-	(*DeliverRequest)(nil),        // 30: peer.v1.DeliverRequest
-	(*DeliverResponse)(nil),       // 31: peer.v1.DeliverResponse
+	(*Key)(nil),                   // 18: peer.v1.Key
+	(*ListRead)(nil),              // 19: peer.v1.ListRead
+	(*ReadListsRequest)(nil),      // 20: peer.v1.ReadListsRequest
+	(*ReadListsResponse)(nil),     // 21: peer.v1.ReadListsResponse
+	(*ListRun)(nil),               // 22: peer.v1.ListRun
+	(*FindPeersRequest)(nil),      // 23: peer.v1.FindPeersRequest
+	(*FindPeersResponse)(nil),     // 24: peer.v1.FindPeersResponse
+	(*FoundPeers)(nil),            // 25: peer.v1.FoundPeers
+	(*Counter)(nil),               // 26: peer.v1.Counter
+	(*Increment)(nil),             // 27: peer.v1.Increment
+	(*IncrementRequest)(nil),      // 28: peer.v1.IncrementRequest
+	(*IncrementResponse)(nil),     // 29: peer.v1.IncrementResponse
+	(*IncrementResult)(nil),       // 30: peer.v1.IncrementResult
+	(*GetCountersRequest)(nil),    // 31: peer.v1.GetCountersRequest
+	(*GetCountersResponse)(nil),   // 32: peer.v1.GetCountersResponse
+	(*CounterValue)(nil),          // 33: peer.v1.CounterValue
+	(*SetCounterRequest)(nil),     // 34: peer.v1.SetCounterRequest
+	(*SetCounterResponse)(nil),    // 35: peer.v1.SetCounterResponse
+	(*DeleteCounterRequest)(nil),  // 36: peer.v1.DeleteCounterRequest
+	(*DeleteCounterResponse)(nil), // 37: peer.v1.DeleteCounterResponse
+	(*DeliverRequest)(nil),        // 38: peer.v1.DeliverRequest
+	(*DeliverResponse)(nil),       // 39: peer.v1.DeliverResponse
 }
 var file_peer_v1_calls_proto_depIdxs = []int32{
 	1,  // 0: peer.v1.Error.claims:type_name -> peer.v1.Claim
@@ -2175,40 +2688,53 @@ var file_peer_v1_calls_proto_depIdxs = []int32{
 	12, // 11: peer.v1.ListEdgesRequest.list:type_name -> peer.v1.List
 	13, // 12: peer.v1.ListEdgesRequest.window:type_name -> peer.v1.Window
 	9,  // 13: peer.v1.ListEdgesResponse.edges:type_name -> peer.v1.Edge
-	18, // 14: peer.v1.Increment.counter:type_name -> peer.v1.Counter
-	19, // 15: peer.v1.IncrementRequest.increments:type_name -> peer.v1.Increment
-	22, // 16: peer.v1.IncrementResponse.results:type_name -> peer.v1.IncrementResult
-	0,  // 17: peer.v1.IncrementResult.error:type_name -> peer.v1.Error
-	2,  // 18: peer.v1.GetCountersRequest.options:type_name -> peer.v1.ReadOptions
-	18, // 19: peer.v1.GetCountersRequest.counters:type_name -> peer.v1.Counter
-	25, // 20: peer.v1.GetCountersResponse.values:type_name -> peer.v1.CounterValue
-	18, // 21: peer.v1.SetCounterRequest.counter:type_name -> peer.v1.Counter
-	18, // 22: peer.v1.DeleteCounterRequest.counter:type_name -> peer.v1.Counter
-	4,  // 23: peer.v1.Calls.Mutate:input_type -> peer.v1.MutateRequest
-	7,  // 24: peer.v1.Calls.HasEdges:input_type -> peer.v1.HasEdgesRequest
-	10, // 25: peer.v1.Calls.GetEdge:input_type -> peer.v1.GetEdgeRequest
-	14, // 26: peer.v1.Calls.CountEdges:input_type -> peer.v1.CountEdgesRequest
-	16, // 27: peer.v1.Calls.ListEdges:input_type -> peer.v1.ListEdgesRequest
-	20, // 28: peer.v1.Calls.Increment:input_type -> peer.v1.IncrementRequest
-	23, // 29: peer.v1.Calls.GetCounters:input_type -> peer.v1.GetCountersRequest
-	26, // 30: peer.v1.Calls.SetCounter:input_type -> peer.v1.SetCounterRequest
-	28, // 31: peer.v1.Calls.DeleteCounter:input_type -> peer.v1.DeleteCounterRequest
-	30, // 32: peer.v1.Calls.Deliver:input_type -> peer.v1.DeliverRequest
-	5,  // 33: peer.v1.Calls.Mutate:output_type -> peer.v1.MutateResponse
-	8,  // 34: peer.v1.Calls.HasEdges:output_type -> peer.v1.HasEdgesResponse
-	11, // 35: peer.v1.Calls.GetEdge:output_type -> peer.v1.GetEdgeResponse
-	15, // 36: peer.v1.Calls.CountEdges:output_type -> peer.v1.CountEdgesResponse
-	17, // 37: peer.v1.Calls.ListEdges:output_type -> peer.v1.ListEdgesResponse
-	21, // 38: peer.v1.Calls.Increment:output_type -> peer.v1.IncrementResponse
-	24, // 39: peer.v1.Calls.GetCounters:output_type -> peer.v1.GetCountersResponse
-	27, // 40: peer.v1.Calls.SetCounter:output_type -> peer.v1.SetCounterResponse
-	29, // 41: peer.v1.Calls.DeleteCounter:output_type -> peer.v1.DeleteCounterResponse
-	31, // 42: peer.v1.Calls.Deliver:output_type -> peer.v1.DeliverResponse
-	33, // [33:43] is the sub-list for method output_type
-	23, // [23:33] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	12, // 14: peer.v1.ListRead.list:type_name -> peer.v1.List
+	13, // 15: peer.v1.ListRead.window:type_name -> peer.v1.Window
+	18, // 16: peer.v1.ListRead.from:type_name -> peer.v1.Key
+	2,  // 17: peer.v1.ReadListsRequest.options:type_name -> peer.v1.ReadOptions
+	19, // 18: peer.v1.ReadListsRequest.reads:type_name -> peer.v1.ListRead
+	22, // 19: peer.v1.ReadListsResponse.runs:type_name -> peer.v1.ListRun
+	2,  // 20: peer.v1.FindPeersRequest.options:type_name -> peer.v1.ReadOptions
+	12, // 21: peer.v1.FindPeersRequest.lists:type_name -> peer.v1.List
+	25, // 22: peer.v1.FindPeersResponse.found:type_name -> peer.v1.FoundPeers
+	26, // 23: peer.v1.Increment.counter:type_name -> peer.v1.Counter
+	27, // 24: peer.v1.IncrementRequest.increments:type_name -> peer.v1.Increment
+	30, // 25: peer.v1.IncrementResponse.results:type_name -> peer.v1.IncrementResult
+	0,  // 26: peer.v1.IncrementResult.error:type_name -> peer.v1.Error
+	2,  // 27: peer.v1.GetCountersRequest.options:type_name -> peer.v1.ReadOptions
+	26, // 28: peer.v1.GetCountersRequest.counters:type_name -> peer.v1.Counter
+	33, // 29: peer.v1.GetCountersResponse.values:type_name -> peer.v1.CounterValue
+	26, // 30: peer.v1.SetCounterRequest.counter:type_name -> peer.v1.Counter
+	26, // 31: peer.v1.DeleteCounterRequest.counter:type_name -> peer.v1.Counter
+	4,  // 32: peer.v1.Calls.Mutate:input_type -> peer.v1.MutateRequest
+	7,  // 33: peer.v1.Calls.HasEdges:input_type -> peer.v1.HasEdgesRequest
+	10, // 34: peer.v1.Calls.GetEdge:input_type -> peer.v1.GetEdgeRequest
+	14, // 35: peer.v1.Calls.CountEdges:input_type -> peer.v1.CountEdgesRequest
+	16, // 36: peer.v1.Calls.ListEdges:input_type -> peer.v1.ListEdgesRequest
+	20, // 37: peer.v1.Calls.ReadLists:input_type -> peer.v1.ReadListsRequest
+	23, // 38: peer.v1.Calls.FindPeers:input_type -> peer.v1.FindPeersRequest
+	28, // 39: peer.v1.Calls.Increment:input_type -> peer.v1.IncrementRequest
+	31, // 40: peer.v1.Calls.GetCounters:input_type -> peer.v1.GetCountersRequest
+	34, // 41: peer.v1.Calls.SetCounter:input_type -> peer.v1.SetCounterRequest
+	36, // 42: peer.v1.Calls.DeleteCounter:input_type -> peer.v1.DeleteCounterRequest
+	38, // 43: peer.v1.Calls.Deliver:input_type -> peer.v1.DeliverRequest
+	5,  // 44: peer.v1.Calls.Mutate:output_type -> peer.v1.MutateResponse
+	8,  // 45: peer.v1.Calls.HasEdges:output_type -> peer.v1.HasEdgesResponse
+	11, // 46: peer.v1.Calls.GetEdge:output_type -> peer.v1.GetEdgeResponse
+	15, // 47: peer.v1.Calls.CountEdges:output_type -> peer.v1.CountEdgesResponse
+	17, // 48: peer.v1.Calls.ListEdges:output_type -> peer.v1.ListEdgesResponse
+	21, // 49: peer.v1.Calls.ReadLists:output_type -> peer.v1.ReadListsResponse
+	24, // 50: peer.v1.Calls.FindPeers:output_type -> peer.v1.FindPeersResponse
+	29, // 51: peer.v1.Calls.Increment:output_type -> peer.v1.IncrementResponse
+	32, // 52: peer.v1.Calls.GetCounters:output_type -> peer.v1.GetCountersResponse
+	35, // 53: peer.v1.Calls.SetCounter:output_type -> peer.v1.SetCounterResponse
+	37, // 54: peer.v1.Calls.DeleteCounter:output_type -> peer.v1.DeleteCounterResponse
+	39, // 55: peer.v1.Calls.Deliver:output_type -> peer.v1.DeliverResponse
+	44, // [44:56] is the sub-list for method output_type
+	32, // [32:44] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_peer_v1_calls_proto_init() }
@@ -2216,14 +2742,14 @@ func file_peer_v1_calls_proto_init() {
 	if File_peer_v1_calls_proto != nil {
 		return
 	}
-	file_peer_v1_calls_proto_msgTypes[19].OneofWrappers = []any{}
+	file_peer_v1_calls_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_v1_calls_proto_rawDesc), len(file_peer_v1_calls_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

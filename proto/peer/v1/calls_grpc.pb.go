@@ -24,6 +24,8 @@ const (
 	Calls_GetEdge_FullMethodName       = "/peer.v1.Calls/GetEdge"
 	Calls_CountEdges_FullMethodName    = "/peer.v1.Calls/CountEdges"
 	Calls_ListEdges_FullMethodName     = "/peer.v1.Calls/ListEdges"
+	Calls_ReadLists_FullMethodName     = "/peer.v1.Calls/ReadLists"
+	Calls_FindPeers_FullMethodName     = "/peer.v1.Calls/FindPeers"
 	Calls_Increment_FullMethodName     = "/peer.v1.Calls/Increment"
 	Calls_GetCounters_FullMethodName   = "/peer.v1.Calls/GetCounters"
 	Calls_SetCounter_FullMethodName    = "/peer.v1.Calls/SetCounter"
@@ -45,6 +47,9 @@ type CallsClient interface {
 	GetEdge(ctx context.Context, in *GetEdgeRequest, opts ...grpc.CallOption) (*GetEdgeResponse, error)
 	CountEdges(ctx context.Context, in *CountEdgesRequest, opts ...grpc.CallOption) (*CountEdgesResponse, error)
 	ListEdges(ctx context.Context, in *ListEdgesRequest, opts ...grpc.CallOption) (*ListEdgesResponse, error)
+	// Runs of many lists, and look-ups in many lists.
+	ReadLists(ctx context.Context, in *ReadListsRequest, opts ...grpc.CallOption) (*ReadListsResponse, error)
+	FindPeers(ctx context.Context, in *FindPeersRequest, opts ...grpc.CallOption) (*FindPeersResponse, error)
 	Increment(ctx context.Context, in *IncrementRequest, opts ...grpc.CallOption) (*IncrementResponse, error)
 	GetCounters(ctx context.Context, in *GetCountersRequest, opts ...grpc.CallOption) (*GetCountersResponse, error)
 	SetCounter(ctx context.Context, in *SetCounterRequest, opts ...grpc.CallOption) (*SetCounterResponse, error)
@@ -105,6 +110,26 @@ func (c *callsClient) ListEdges(ctx context.Context, in *ListEdgesRequest, opts 
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListEdgesResponse)
 	err := c.cc.Invoke(ctx, Calls_ListEdges_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *callsClient) ReadLists(ctx context.Context, in *ReadListsRequest, opts ...grpc.CallOption) (*ReadListsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadListsResponse)
+	err := c.cc.Invoke(ctx, Calls_ReadLists_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *callsClient) FindPeers(ctx context.Context, in *FindPeersRequest, opts ...grpc.CallOption) (*FindPeersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FindPeersResponse)
+	err := c.cc.Invoke(ctx, Calls_FindPeers_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -175,6 +200,9 @@ type CallsServer interface {
 	GetEdge(context.Context, *GetEdgeRequest) (*GetEdgeResponse, error)
 	CountEdges(context.Context, *CountEdgesRequest) (*CountEdgesResponse, error)
 	ListEdges(context.Context, *ListEdgesRequest) (*ListEdgesResponse, error)
+	// Runs of many lists, and look-ups in many lists.
+	ReadLists(context.Context, *ReadListsRequest) (*ReadListsResponse, error)
+	FindPeers(context.Context, *FindPeersRequest) (*FindPeersResponse, error)
 	Increment(context.Context, *IncrementRequest) (*IncrementResponse, error)
 	GetCounters(context.Context, *GetCountersRequest) (*GetCountersResponse, error)
 	SetCounter(context.Context, *SetCounterRequest) (*SetCounterResponse, error)
@@ -205,6 +233,12 @@ func (UnimplementedCallsServer) CountEdges(context.Context, *CountEdgesRequest) 
 }
 func (UnimplementedCallsServer) ListEdges(context.Context, *ListEdgesRequest) (*ListEdgesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListEdges not implemented")
+}
+func (UnimplementedCallsServer) ReadLists(context.Context, *ReadListsRequest) (*ReadListsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadLists not implemented")
+}
+func (UnimplementedCallsServer) FindPeers(context.Context, *FindPeersRequest) (*FindPeersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FindPeers not implemented")
 }
 func (UnimplementedCallsServer) Increment(context.Context, *IncrementRequest) (*IncrementResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Increment not implemented")
@@ -332,6 +366,42 @@ func _Calls_ListEdges_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Calls_ReadLists_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadListsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CallsServer).ReadLists(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Calls_ReadLists_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CallsServer).ReadLists(ctx, req.(*ReadListsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Calls_FindPeers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FindPeersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CallsServer).FindPeers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Calls_FindPeers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CallsServer).FindPeers(ctx, req.(*FindPeersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Calls_Increment_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(IncrementRequest)
 	if err := dec(in); err != nil {
@@ -448,6 +518,14 @@ var Calls_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListEdges",
 			Handler:    _Calls_ListEdges_Handler,
+		},
+		{
+			MethodName: "ReadLists",
+			Handler:    _Calls_ReadLists_Handler,
+		},
+		{
+			MethodName: "FindPeers",
+			Handler:    _Calls_FindPeers_Handler,
 		},
 		{
 			MethodName: "Increment",
