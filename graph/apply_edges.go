@@ -222,23 +222,15 @@ func (d *derivedSums) add(c CounterRef, delta int64) {
 // this one in the entry left them (RULES C4).
 func (m *Machine) derive(l ListKey, peer uint64, grown int64) error {
 	for _, d := range m.schema.sumsOf[l.Type] {
-		if m.totals.of(d.Over).n[In] == 0 {
+		if m.totals.of(d.Over).n[In] == 0 || !m.backfills.counts(d, l.Vertex) {
 			continue // nothing here has an owner: spares a read of each list's
 		}
-		owners, err := m.open(ListKey{Vertex: l.Vertex, Type: d.Over, Dir: In})
-		if err != nil {
+		if err := m.addToOwners(d, l.Vertex, grown); err != nil {
 			return err
-		}
-		it := owners.w.Iter(edgelist.Query{Order: edgelist.ByID})
-		for it.Next() {
-			m.derived.add(CounterRef{Vertex: Vertex{d.Vertex, it.Edge().Peer}, Metric: d.Metric}, grown)
-		}
-		if err := it.Err(); err != nil {
-			return fmt.Errorf("list %v: %w", owners.key, err)
 		}
 	}
 	for _, d := range m.schema.sumsOver[l.Type] {
-		if m.totals.of(d.Sum).n[In] == 0 {
+		if m.totals.of(d.Sum).n[In] == 0 || !m.backfills.counts(d, l.Vertex) {
 			continue
 		}
 		counted, err := m.open(ListKey{Vertex: l.Vertex, Type: d.Sum, Dir: In})

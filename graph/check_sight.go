@@ -124,8 +124,12 @@ func (s *sight) sum(owner Vertex, d *Derived) (sum int64, ok bool, err error) {
 	it := over.Iter(edgelist.Query{Order: edgelist.ByID})
 	for it.Next() {
 		target := Vertex{def.To, it.Edge().Peer}
-		if s.of(target) == nil {
+		at := s.of(target)
+		if at == nil {
 			return 0, false, nil
+		}
+		if at.schema == nil || at.schema.derivedCounter(d.name()) == nil || !at.backfills.counts(d, target) {
+			continue // the shard does not count it yet
 		}
 		counted, err := s.list(ListKey{Vertex: target, Type: d.Sum, Dir: In})
 		if err != nil {

@@ -23,6 +23,7 @@ import (
 //	split     child, first slot of it (uvarint)
 //	recover   (nothing)
 //	skip      from, epoch, cursor, to (uvarint)
+//	backfill  vertex type, metric (uvarint) | from, to: places [12 each]
 //	counter   flags [1] | vertex type, id, metric (uvarint), or length, key
 const (
 	cmdInit byte = iota + 1
@@ -36,6 +37,11 @@ const (
 	cmdConvey // a delivery that a split left its mark on
 	cmdClaims
 	cmdSplit
+)
+
+// Commands of jobs in the background.
+const (
+	cmdBackfill byte = 0x30
 )
 
 // Commands of recovered shards (recover.go).

@@ -167,6 +167,7 @@ func Open(cfg Config) (*Graph, error) {
 	}
 	g.done.Go(func() { g.tend(ctx) })
 	g.done.Go(func() { g.expire(ctx) })
+	g.done.Go(func() { g.work(ctx) })
 	return g, nil
 }
 
@@ -497,6 +498,7 @@ type ShardStatus struct {
 	Applied, Position   uint64
 	OutboxPending       uint64 // rows not acknowledged
 	Fault               string // empty: well
+	Backfills           []Backfill
 	Raft                shard.Status
 }
 
@@ -518,6 +520,7 @@ func (g *Graph) Status() []ShardStatus {
 		}
 		if v, err := mb.machine.acquire(); err == nil {
 			st.Position = v.position
+			st.Backfills = v.progress()
 			if v.own != nil {
 				st.FirstSlot, st.LastSlot = uint16(v.own.First), uint16(v.own.Last)
 			}

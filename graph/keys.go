@@ -23,6 +23,7 @@ import (
 //	  'f'     family: the shards that this one was one with
 //	  't'     totals of edges
 //	  'r'     how often the shard was recovered; absent: never
+//	  'k'     derived counters that do not count all vertices yet; absent: none
 //	  'b'     … | key of a list head          IN lists in tree form
 //	  'c'     … | position [8]                change rows, by the last position in each
 //	  'o'     … | shard [4] | position [8]    outbox rows, likewise
@@ -50,6 +51,7 @@ const (
 	localFamily     = 'f'
 	localTotals     = 't'
 	localRecoveries = 'r'
+	localBackfills  = 'k'
 	localTree       = 'b'
 	localChange     = 'c'
 	localOutbox     = 'o'
@@ -59,7 +61,7 @@ const (
 
 // localFamilies are all that there are.
 var localFamilies = []byte{
-	localMeta, localSchema, localOwners, localFamily, localTotals, localRecoveries,
+	localMeta, localSchema, localOwners, localFamily, localTotals, localRecoveries, localBackfills,
 	localTree, localChange, localOutbox, localStreamOut, localStreamIn,
 }
 

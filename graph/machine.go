@@ -38,20 +38,23 @@ type Machine struct {
 	owners      owners         // nil before the first init command
 	own         *Claim         // of this shard in owners; nil: none
 	counters    *counter.State // nil without slots
+	backfills   backfills
 
 	// Working set since the last cut.
-	lists      map[ListKey]*openList
-	rows       []row
-	trims      []trim
-	touched    []SlotPosition // slots changed, for last
-	schemaNew  bool
-	recovered  bool  // recoveries is to be cut
-	ownersNew  bool  // to be cut
-	ownersTold bool  // to cfg.Learn
-	rewrites   []row // of outboxes; without a value: to be deleted
-	child      *child
-	treesNoted map[string]bool // heads of lists that became trees, or are none any more
-	floorCut   uint64          // changeFloor as the last cut wrote it
+	lists     map[ListKey]*openList
+	rows      []row
+	trims     []trim
+	touched   []SlotPosition // slots changed, for last
+	schemaNew bool
+	recovered bool // recoveries is to be cut
+	ownersNew bool // to be cut
+	// backfills are to be cut
+	backfillsNew bool
+	ownersTold   bool  // to cfg.Learn
+	rewrites     []row // of outboxes; without a value: to be deleted
+	child        *child
+	treesNoted   map[string]bool // heads of lists that became trees, or are none any more
+	floorCut     uint64          // changeFloor as the last cut wrote it
 
 	// Of the entry being applied.
 	entry   shard.Entry
@@ -205,6 +208,8 @@ func (m *Machine) command(cmd []byte) (any, error) {
 	case cmdExpire:
 		_, err := m.counters.Sweep(m.clock(), sweepLimit)
 		return nil, err
+	case cmdBackfill:
+		return nil, m.applyBackfill(body)
 	case cmdRecover:
 		return nil, m.applyRecover()
 	case cmdSkip:
@@ -232,7 +237,11 @@ func (m *Machine) applyInit(body []byte) error {
 			return err
 		}
 	}
+	old := m.schema
 	m.schema, m.schemaNew = s, true
+	if old != nil {
+		m.beginBackfills(old)
+	}
 	return nil
 }
 
@@ -420,7 +429,7 @@ func (m *Machine) Publish(uint64) {
 	clear(m.written)
 	m.rows, m.trims, m.touched = m.rows[:0], m.trims[:0], m.touched[:0]
 	m.keys, m.written, m.stale = m.keys[:0], m.written[:0], m.stale[:0]
-	m.schemaNew, m.ownersNew = false, false
+	m.schemaNew, m.ownersNew, m.backfillsNew = false, false, false
 	m.moved.wake()
 }
 
@@ -432,7 +441,7 @@ func (m *Machine) publishView() error {
 	v := &view{
 		m: m, snap: snap, cut: m.cutBegun.Load(), position: m.pos, totals: slices.Clone(m.totals),
 		now: m.entry.Now, elapsed: m.entry.Elapsed, schema: m.schema, timeline: m.timeline,
-		changeFloor: m.changeFloor, owners: m.owners, own: m.own, family: m.family, nextExpiry: counter.Never, nextForget: counter.Never,
+		changeFloor: m.changeFloor, owners: m.owners, own: m.own, family: m.family, backfills: m.backfills, nextExpiry: counter.Never, nextForget: counter.Never,
 	}
 	if m.counters != nil {
 		v.nextExpiry, v.nextForget = m.counters.NextExpiry(), m.counters.NextForget()
@@ -477,6 +486,7 @@ func (m *Machine) Restore() error {
 	m.cache.forget()
 	m.schema, m.totals, m.pos, m.changeFloor, m.floorCut = nil, totals{}, 0, 0, 0
 	m.recoveries, m.recovered = 0, false
+	m.backfills, m.backfillsNew = nil, false
 	m.owners, m.own, m.counters, m.family, m.child, m.rewrites = nil, nil, nil, nil, nil, nil
 	clear(m.treesNoted)
 	m.blind = newBlind()

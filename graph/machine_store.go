@@ -83,6 +83,9 @@ func (m *Machine) cutLocal(b kv.Batch) error {
 			return err
 		}
 	}
+	if err := m.cutBackfills(b); err != nil {
+		return err
+	}
 	if m.ownersNew {
 		if err := b.Set(appendLocal(nil, m.cfg.ID, localOwners), m.owners.encode()); err != nil {
 			return err
@@ -216,6 +219,9 @@ func (m *Machine) load() error {
 	}
 	if err := m.loadFamily(); err != nil {
 		return fmt.Errorf("family: %w", err)
+	}
+	if err := m.loadBackfills(); err != nil {
+		return fmt.Errorf("backfills: %w", err)
 	}
 	if err := m.loadTrees(); err != nil {
 		return fmt.Errorf("trees: %w", err)

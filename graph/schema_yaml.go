@@ -107,27 +107,9 @@ func (s *Schema) Extends(old *Schema) error {
 			return fmt.Errorf("%w: edge type %s (id %d) may not be removed, renamed, renumbered or turned", ErrSchema, e.Name, e.ID)
 		}
 	}
-	if len(s.derived) < len(old.derived) {
-		return fmt.Errorf("%w: a derived metric may not be removed", ErrSchema)
-	}
-	return s.extendsDerived(old)
-}
-
-// extendsDerived also refuses a new derived metric over edge types that are
-// not new themselves: the edges that are stored would be missing from its sum.
-func (s *Schema) extendsDerived(old *Schema) error {
-	for _, d := range s.derived {
-		known := false
-		for _, o := range old.derived {
-			known = known || *o == *d
-		}
-		if known {
-			continue
-		}
-		_, sumOld := old.edgeByID[d.Sum]
-		_, overOld := old.edgeByID[d.Over]
-		if sumOld && overOld {
-			return fmt.Errorf("%w: a derived metric over edges that are stored already would start out wrong; sum new edge types", ErrSchema)
+	for _, d := range old.derived {
+		if n := s.derivedCounter(d.name()); n == nil || *n != *d {
+			return fmt.Errorf("%w: a derived metric may not be removed or turned", ErrSchema)
 		}
 	}
 	return nil

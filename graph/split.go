@@ -244,6 +244,9 @@ func (m *Machine) childRows(id uint32, o owners) []kv.Row {
 	if m.recoveries > 0 {
 		rows = append(rows, kv.Row{Key: own(localRecoveries), Value: encodeRecoveries(m.recoveries)})
 	}
+	if len(m.backfills) > 0 {
+		rows = append(rows, kv.Row{Key: own(localBackfills), Value: m.backfills.encode()})
+	}
 	for _, s := range m.sortedStreams() {
 		if s.last > 0 {
 			out := stream{reach: s.last, pred: predecessor{m.cfg.ID, s.last}}

@@ -31,6 +31,8 @@ type view struct {
 	owners owners
 	own    *Claim // the shard's own slots; nil: none
 	family *family
+	// backfills say which sums are not part of derived counters yet.
+	backfills backfills
 
 	schema   *Schema
 	timeline uint64

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"strconv"
 
 	"google.golang.org/grpc"
 
@@ -46,13 +47,26 @@ func (s *adminService) PutSchema(ctx context.Context, req *pb.PutSchemaRequest) 
 func (s *adminService) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.GetStatusResponse, error) {
 	node := s.attached.Load().Node
 	resp := &pb.GetStatusResponse{Version: node.Version, ClusterId: node.ClusterID, NodeId: node.NodeID}
+	schema := s.domain().Schema()
 	for _, st := range s.domain().Status() {
 		resp.Shards = append(resp.Shards, &pb.ShardStatus{
 			Id: st.ID, FirstSlot: uint32(st.FirstSlot), LastSlot: uint32(st.LastSlot), Leader: st.Leader,
 			Applied: st.Applied, Position: st.Position, OutboxPending: st.OutboxPending, Fault: firstLine(st.Fault),
+			Backfills: encodeBackfills(schema, st.Backfills),
 		})
 	}
 	return resp, nil
+}
+
+func encodeBackfills(s *graph.Schema, all []graph.Backfill) (out []*pb.Backfill) {
+	for _, b := range all {
+		name := strconv.Itoa(int(b.Metric))
+		if def, ok := s.MetricByID(b.Vertex, b.Metric); ok {
+			name = def.Name
+		}
+		out = append(out, &pb.Backfill{VertexType: s.VertexTypeName(b.Vertex), Metric: name, Done: b.Done})
+	}
+	return out
 }
 
 func (s *adminService) beginScan() (end func(), err error) {

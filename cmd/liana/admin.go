@@ -88,6 +88,9 @@ func statusTable(w io.Writer, status *lianav1.GetStatusResponse) {
 		if shard.GetFault() != "" {
 			state = "FAULT: " + shard.GetFault()
 		}
+		for _, b := range shard.GetBackfills() {
+			state += fmt.Sprintf(", counts %s %s (%.0f %%)", b.GetVertexType(), b.GetMetric(), 100*b.GetDone())
+		}
 		fmt.Fprintf(w, "%d\t%d-%d\t%s\t%d\t%d\t%d\t%s\n", shard.GetId(), shard.GetFirstSlot(), shard.GetLastSlot(),
 			yesNo(shard.GetLeader()), shard.GetApplied(), shard.GetPosition(), shard.GetOutboxPending(), state)
 	}

@@ -16,8 +16,12 @@ const (
 	// entries with which shards split.
 	SplitLevel = 2
 
+	// JobsLevel: schemas with derived counters over edges that are there already, which
+	// shards count by entries of their logs.
+	JobsLevel = 3
+
 	// ThisLevel is the level of this program.
-	ThisLevel = SplitLevel
+	ThisLevel = JobsLevel
 
 	// MaxLevel bounds levels. It is part of the format.
 	MaxLevel = 1<<31 - 1

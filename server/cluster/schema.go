@@ -33,6 +33,10 @@ func (m *Member) PutSchema(ctx context.Context, next *graph.Schema) (*graph.Sche
 		if err != nil || after == now {
 			return now, false, err
 		}
+		if after.Backfills(now) && mp.Level < catalog.JobsLevel {
+			return now, false, refused(fmt.Errorf("a derived counter over edges that are there already needs feature level %d, and the cluster is at %d: "+
+				"every node has to run the newer program first", catalog.JobsLevel, mp.Level))
+		}
 		err = m.Edit(ctx, mp.Version, catalog.SetSchema{Text: []byte(after.YAML())})
 		if err == nil {
 			m.replicas.shards.Adopt(after)

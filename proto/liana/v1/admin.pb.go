@@ -562,7 +562,9 @@ type ShardStatus struct {
 	Position      uint64                 `protobuf:"varint,6,opt,name=position,proto3" json:"position,omitempty"`
 	OutboxPending uint64                 `protobuf:"varint,7,opt,name=outbox_pending,json=outboxPending,proto3" json:"outbox_pending,omitempty"`
 	// Empty where the shard is well.
-	Fault         string `protobuf:"bytes,8,opt,name=fault,proto3" json:"fault,omitempty"`
+	Fault string `protobuf:"bytes,8,opt,name=fault,proto3" json:"fault,omitempty"`
+	// Derived counters that the shard is still counting.
+	Backfills     []*Backfill `protobuf:"bytes,9,rep,name=backfills,proto3" json:"backfills,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -653,6 +655,76 @@ func (x *ShardStatus) GetFault() string {
 	return ""
 }
 
+func (x *ShardStatus) GetBackfills() []*Backfill {
+	if x != nil {
+		return x.Backfills
+	}
+	return nil
+}
+
+// A derived counter that was declared over edges which were there already, and how far a
+// shard has come with counting them. Until all are through, it reads low.
+type Backfill struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	VertexType string                 `protobuf:"bytes,1,opt,name=vertex_type,json=vertexType,proto3" json:"vertex_type,omitempty"`
+	Metric     string                 `protobuf:"bytes,2,opt,name=metric,proto3" json:"metric,omitempty"`
+	// 0 to below 1.
+	Done          float64 `protobuf:"fixed64,3,opt,name=done,proto3" json:"done,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Backfill) Reset() {
+	*x = Backfill{}
+	mi := &file_liana_v1_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Backfill) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Backfill) ProtoMessage() {}
+
+func (x *Backfill) ProtoReflect() protoreflect.Message {
+	mi := &file_liana_v1_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
+func (*Backfill) Descriptor() ([]byte, []int) {
+	return file_liana_v1_admin_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Backfill) GetVertexType() string {
+	if x != nil {
+		return x.VertexType
+	}
+	return ""
+}
+
+func (x *Backfill) GetMetric() string {
+	if x != nil {
+		return x.Metric
+	}
+	return ""
+}
+
+func (x *Backfill) GetDone() float64 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
+}
+
 var File_liana_v1_admin_proto protoreflect.FileDescriptor
 
 const file_liana_v1_admin_proto_rawDesc = "" +
@@ -689,7 +761,7 @@ const file_liana_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12\x17\n" +
 	"\anode_id\x18\x03 \x01(\tR\x06nodeId\x12-\n" +
-	"\x06shards\x18\x04 \x03(\v2\x15.liana.v1.ShardStatusR\x06shards\"\xe4\x01\n" +
+	"\x06shards\x18\x04 \x03(\v2\x15.liana.v1.ShardStatusR\x06shards\"\x96\x02\n" +
 	"\vShardStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1d\n" +
 	"\n" +
@@ -699,7 +771,13 @@ const file_liana_v1_admin_proto_rawDesc = "" +
 	"\aapplied\x18\x05 \x01(\x04R\aapplied\x12\x1a\n" +
 	"\bposition\x18\x06 \x01(\x04R\bposition\x12%\n" +
 	"\x0eoutbox_pending\x18\a \x01(\x04R\routboxPending\x12\x14\n" +
-	"\x05fault\x18\b \x01(\tR\x05fault2\xe3\x02\n" +
+	"\x05fault\x18\b \x01(\tR\x05fault\x120\n" +
+	"\tbackfills\x18\t \x03(\v2\x12.liana.v1.BackfillR\tbackfills\"W\n" +
+	"\bBackfill\x12\x1f\n" +
+	"\vvertex_type\x18\x01 \x01(\tR\n" +
+	"vertexType\x12\x16\n" +
+	"\x06metric\x18\x02 \x01(\tR\x06metric\x12\x12\n" +
+	"\x04done\x18\x03 \x01(\x01R\x04done2\xe3\x02\n" +
 	"\x05Admin\x12D\n" +
 	"\tGetSchema\x12\x1a.liana.v1.GetSchemaRequest\x1a\x1b.liana.v1.GetSchemaResponse\x12D\n" +
 	"\tPutSchema\x12\x1a.liana.v1.PutSchemaRequest\x1a\x1b.liana.v1.PutSchemaResponse\x12:\n" +
@@ -719,7 +797,7 @@ func file_liana_v1_admin_proto_rawDescGZIP() []byte {
 	return file_liana_v1_admin_proto_rawDescData
 }
 
-var file_liana_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_liana_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_liana_v1_admin_proto_goTypes = []any{
 	(*GetSchemaRequest)(nil),    // 0: liana.v1.GetSchemaRequest
 	(*GetSchemaResponse)(nil),   // 1: liana.v1.GetSchemaResponse
@@ -732,26 +810,28 @@ var file_liana_v1_admin_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),    // 8: liana.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),   // 9: liana.v1.GetStatusResponse
 	(*ShardStatus)(nil),         // 10: liana.v1.ShardStatus
-	(*Edge)(nil),                // 11: liana.v1.Edge
+	(*Backfill)(nil),            // 11: liana.v1.Backfill
+	(*Edge)(nil),                // 12: liana.v1.Edge
 }
 var file_liana_v1_admin_proto_depIdxs = []int32{
-	11, // 0: liana.v1.ExportEdgesResponse.edges:type_name -> liana.v1.Edge
+	12, // 0: liana.v1.ExportEdgesResponse.edges:type_name -> liana.v1.Edge
 	10, // 1: liana.v1.GetStatusResponse.shards:type_name -> liana.v1.ShardStatus
-	0,  // 2: liana.v1.Admin.GetSchema:input_type -> liana.v1.GetSchemaRequest
-	2,  // 3: liana.v1.Admin.PutSchema:input_type -> liana.v1.PutSchemaRequest
-	4,  // 4: liana.v1.Admin.Check:input_type -> liana.v1.CheckRequest
-	6,  // 5: liana.v1.Admin.ExportEdges:input_type -> liana.v1.ExportEdgesRequest
-	8,  // 6: liana.v1.Admin.GetStatus:input_type -> liana.v1.GetStatusRequest
-	1,  // 7: liana.v1.Admin.GetSchema:output_type -> liana.v1.GetSchemaResponse
-	3,  // 8: liana.v1.Admin.PutSchema:output_type -> liana.v1.PutSchemaResponse
-	5,  // 9: liana.v1.Admin.Check:output_type -> liana.v1.CheckResponse
-	7,  // 10: liana.v1.Admin.ExportEdges:output_type -> liana.v1.ExportEdgesResponse
-	9,  // 11: liana.v1.Admin.GetStatus:output_type -> liana.v1.GetStatusResponse
-	7,  // [7:12] is the sub-list for method output_type
-	2,  // [2:7] is the sub-list for method input_type
-	2,  // [2:2] is the sub-list for extension type_name
-	2,  // [2:2] is the sub-list for extension extendee
-	0,  // [0:2] is the sub-list for field type_name
+	11, // 2: liana.v1.ShardStatus.backfills:type_name -> liana.v1.Backfill
+	0,  // 3: liana.v1.Admin.GetSchema:input_type -> liana.v1.GetSchemaRequest
+	2,  // 4: liana.v1.Admin.PutSchema:input_type -> liana.v1.PutSchemaRequest
+	4,  // 5: liana.v1.Admin.Check:input_type -> liana.v1.CheckRequest
+	6,  // 6: liana.v1.Admin.ExportEdges:input_type -> liana.v1.ExportEdgesRequest
+	8,  // 7: liana.v1.Admin.GetStatus:input_type -> liana.v1.GetStatusRequest
+	1,  // 8: liana.v1.Admin.GetSchema:output_type -> liana.v1.GetSchemaResponse
+	3,  // 9: liana.v1.Admin.PutSchema:output_type -> liana.v1.PutSchemaResponse
+	5,  // 10: liana.v1.Admin.Check:output_type -> liana.v1.CheckResponse
+	7,  // 11: liana.v1.Admin.ExportEdges:output_type -> liana.v1.ExportEdgesResponse
+	9,  // 12: liana.v1.Admin.GetStatus:output_type -> liana.v1.GetStatusResponse
+	8,  // [8:13] is the sub-list for method output_type
+	3,  // [3:8] is the sub-list for method input_type
+	3,  // [3:3] is the sub-list for extension type_name
+	3,  // [3:3] is the sub-list for extension extendee
+	0,  // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_liana_v1_admin_proto_init() }
@@ -766,7 +846,7 @@ func file_liana_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_liana_v1_admin_proto_rawDesc), len(file_liana_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
