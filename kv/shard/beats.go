@@ -235,12 +235,26 @@ func (b *beats) serve(conn net.Conn) error {
 	}
 	b.served++
 	b.wg.Go(func() {
-		defer b.ended(conn)
-		defer context.AfterFunc(b.ctx, func() { _ = conn.Close() })()
-		for b.answerOnce(conn) == nil {
+		if from := b.answerAll(conn); from != "" {
+			b.missed(from)
 		}
 	})
 	return nil
+}
+
+// answerAll answers until the connection ends, and returns the node at its other end.
+func (b *beats) answerAll(conn net.Conn) (from string) {
+	defer b.ended(conn)
+	defer context.AfterFunc(b.ctx, func() { _ = conn.Close() })()
+	for {
+		got, err := b.answerOnce(conn)
+		if err != nil {
+			return from
+		}
+		if len(got) > 0 {
+			from = NodeOf(got[0].leader)
+		}
+	}
 }
 
 func (b *beats) ended(conn net.Conn) {
@@ -250,17 +264,17 @@ func (b *beats) ended(conn net.Conn) {
 	b.served--
 }
 
-func (b *beats) answerOnce(conn net.Conn) error {
+func (b *beats) answerOnce(conn net.Conn) ([]*beat, error) {
 	frame, err := readFrame(conn)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	mark, got, err := decodeBeats(frame)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answers := b.node.takeBeats(b.node.pulse.at(mark), got)
-	return writeFrame(conn, encodeBeatAnswers(uint64(b.node.pulse.now()), answers))
+	return got, writeFrame(conn, encodeBeatAnswers(uint64(b.node.pulse.now()), answers))
 }
 
 // takeBeats hands heartbeats to their replicas. marked is a time before their leaders

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +24,8 @@ type fleet struct {
 	mu  sync.Mutex
 	cut map[[2]string]bool // links that carry nothing, from → to
 	up  map[string]*Node
+
+	links []link
 
 	slow atomic.Int64 // ns that a block of a transfer takes on its way
 }
@@ -91,11 +94,32 @@ func (f *fleet) dial(from, to string) (net.Conn, error) {
 	n := f.up[to]
 	f.mu.Unlock()
 	if n == nil {
-		return nil, errors.New("node is down")
+		return nil, fmt.Errorf("node is down: %w", syscall.ECONNREFUSED)
 	}
 	a, b := net.Pipe()
-	go n.Accept(link{b, f, to, from})
-	return link{a, f, from, to}, nil
+	here, there := link{a, f, from, to}, link{b, f, to, from}
+	f.mu.Lock()
+	f.links = append(f.links, here, there)
+	f.mu.Unlock()
+	go n.Accept(there)
+	return here, nil
+}
+
+// kill ends what a node has open and lets it answer no call any more, as the end of its
+// process does.
+func (f *fleet) kill(r *rig) {
+	id := r.node.ID()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.up, id)
+	for other := range f.up {
+		f.cut[[2]string{id, other}] = true
+	}
+	for _, l := range f.links {
+		if l.from == id || l.to == id {
+			_ = l.Close()
+		}
+	}
 }
 
 // open opens the node of r without shards, close closes it.

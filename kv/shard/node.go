@@ -34,7 +34,8 @@ type NodeConfig struct {
 	// bytes; streams of another are refused. It may be empty: a node alone.
 	ClusterID string
 	// Dial connects to the peer port of a node, whose owner hands connections that
-	// begin with HelloMagic to Node.Accept. nil: groups of one voter only.
+	// begin with HelloMagic to Node.Accept. nil: groups of one voter only. An error that is
+	// syscall.ECONNREFUSED says that no process listens there.
 	Dial func(ctx context.Context, nodeID string) (net.Conn, error)
 	// Logger receives the events of the shards and of Raft. Default: none.
 	Logger *slog.Logger
@@ -44,9 +45,9 @@ type NodeConfig struct {
 	// hears of no leader wins or loses an election after one to two of it, so a
 	// one-voter group leads that long after its start. Default 50 ms; at least 10 ms.
 	Heartbeat time.Duration
-	// PeerHeartbeat is the same for groups with replicas on several nodes (500 ms): an
-	// election begins after 0.5 to 1 s of silence, and none for a pause of the collector
-	// or the scheduler. At least Heartbeat.
+	// PeerHeartbeat is the same for groups with replicas on several nodes (750 ms): an
+	// election begins after 0.75 to 1.5 s of silence, and none for a pause of the collector
+	// or the scheduler; at once where the leader's process has ended. At least Heartbeat.
 	PeerHeartbeat time.Duration
 	// OnFault is called once for a shard that fails on this node, from a
 	// goroutine of that shard. It must not close the shard or the node.
@@ -102,7 +103,7 @@ func (c *NodeConfig) setDefaults() {
 		c.OnFault = func(uint32, error) {}
 	}
 	setDefault(&c.Heartbeat, 50*time.Millisecond)
-	setDefault(&c.PeerHeartbeat, 500*time.Millisecond)
+	setDefault(&c.PeerHeartbeat, 750*time.Millisecond)
 	l := &c.Limits
 	setDefault(&l.EntryCommands, MaxEntryCommands)
 	setDefault(&l.EntryBytes, 1<<20)

@@ -101,7 +101,7 @@ func (s *Shard) run(row replicaRow) (err error) {
 	if i.transport != nil {
 		i.transport.raft.Store(i.raft)
 		if alone {
-			i.transport.elect(conf)
+			i.transport.elect()
 		}
 	}
 	return nil

@@ -113,12 +113,13 @@ func (p *peerTransport) Close() error {
 
 // elect makes a replica that is alone in its group stand for election at once: nobody
 // else can, so there is no heartbeat to wait for.
-func (p *peerTransport) elect(conf *raft.Config) {
-	header := raft.RPCHeader{ProtocolVersion: conf.ProtocolVersion, ID: []byte(conf.LocalID), Addr: []byte(conf.LocalID)}
-	answer := make(chan raft.RPCResponse, 1)
-	p.done.Go(func() {
-		p.hand(raft.RPC{Command: &raft.TimeoutNowRequest{RPCHeader: header}, RespChan: answer})
-	})
+func (p *peerTransport) elect() { p.done.Go(p.standNow) }
+
+// standNow makes this replica stand for election, as a transfer of leadership does.
+func (p *peerTransport) standNow() {
+	self := []byte(p.streams.replica)
+	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: self, Addr: self}
+	p.hand(raft.RPC{Command: &raft.TimeoutNowRequest{RPCHeader: header}, RespChan: make(chan raft.RPCResponse, 1)})
 }
 
 // AppendEntries implements raft.Transport. Raft waits longer from failure to failure,

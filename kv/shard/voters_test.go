@@ -16,7 +16,7 @@ import (
 
 // stand makes a replica stand for election now, as a transfer of leadership does.
 func (s *Shard) stand() {
-	s.instance.Load().transport.elect(raftConfig(s.replica, s.heartbeat(), nil))
+	s.instance.Load().transport.elect()
 }
 
 // RULES 10 and beyond: a deposed leader that does not know it yet confirms nothing,
