@@ -24,6 +24,7 @@ import (
 //	recover   (nothing)
 //	skip      from, epoch, cursor, to (uvarint)
 //	backfill  vertex type, metric (uvarint) | from, to: places [12 each]
+//	edit      as edit.go draws it
 //	counter   flags [1] | vertex type, id, metric (uvarint), or length, key
 const (
 	cmdInit byte = iota + 1

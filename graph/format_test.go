@@ -13,6 +13,7 @@ import (
 
 	"github.com/lianadb/liana/edgelist"
 	"github.com/lianadb/liana/kv"
+	"github.com/lianadb/liana/kv/counter"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
@@ -63,6 +64,7 @@ func TestFormatsAreFrozen(t *testing.T) {
 	line("cmd increment", inc.encode())
 	line("cmd set", encodeSetCounter(&CounterRef{Key: "k"}, -5, 7))
 	line("cmd remove", encodeRemoveCounter(&CounterRef{Vertex: user, Metric: 2}))
+	line("cmd edit", encodeEdits(sampleEdits(), []int{0, 1, 2}))
 	line("cmd init", encodeInit(99, DefaultSchema(), 4))
 	line("owners", foundingOwners(3).encode())
 	line("cmd recover", RecoverCommand())
@@ -116,6 +118,14 @@ func sampleIncrements() increments {
 		{Counter: CounterRef{Vertex: Vertex{2, 5}, Metric: 1}, Delta: -3, Min: -10, HasMin: true, Max: 9, HasMax: true, ExpireAt: 77},
 		{Counter: CounterRef{Key: "free"}, Delta: 1},
 	}}
+}
+
+func sampleEdits() []CounterEdit {
+	return []CounterEdit{
+		{Counter: CounterRef{Key: "k\xff"}, Kind: counter.Add, Value: -2},
+		{Counter: CounterRef{Vertex: Vertex{2, 5}, Metric: 1}, Kind: counter.Put, If: counter.IfAbsent, Value: 7, Keep: true},
+		{Counter: CounterRef{Key: "k"}, Kind: counter.Expire, If: counter.IfExpiring | counter.IfLater, ExpireAt: 99},
+	}
 }
 
 func sampleToken() Token {

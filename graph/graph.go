@@ -47,6 +47,9 @@ type member struct {
 	machine *Machine
 }
 
+// Timeline is the number that all tokens of the cluster carry.
+func (g *Graph) Timeline() uint64 { return g.cfg.Timeline }
+
 // Config configures a Graph.
 type Config struct {
 	Node  *shard.Node
@@ -87,7 +90,9 @@ type Config struct {
 	// MinimizeLatency reads. Default 1 s.
 	StaleReads time.Duration
 	// Admit, where set, may refuse writes, e.g. with ErrDiskFull.
-	Admit  func(deleting bool) error
+	Admit func(deleting bool) error
+	// Edits reports whether every node of the cluster knows edits of counters. nil: so it is.
+	Edits  func() bool
 	Logger *slog.Logger
 	Now    func() time.Time // default time.Now
 }

@@ -205,6 +205,8 @@ func (m *Machine) command(cmd []byte) (any, error) {
 		return m.applySetCounter(body)
 	case cmdRemoveCounter:
 		return m.applyRemoveCounter(body)
+	case cmdEdit:
+		return m.applyEdits(body)
 	case cmdExpire:
 		_, err := m.counters.Sweep(m.clock(), sweepLimit)
 		return nil, err

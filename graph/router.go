@@ -38,6 +38,7 @@ type Service interface {
 	GetCounters(ctx context.Context, ro ReadOptions, refs []CounterRef) ([]CounterValue, string, error)
 	SetCounter(ctx context.Context, c CounterRef, value, expireAt int64) (string, error)
 	DeleteCounter(ctx context.Context, c CounterRef) (bool, string, error)
+	EditCounters(ctx context.Context, es []CounterEdit) ([]EditResult, error)
 	// What caches ask.
 	LastChanges(ctx context.Context, shard uint32, slots []Slot, at []uint64) (timeline uint64, err error)
 	Excerpts(ctx context.Context, wants []ExcerptWant, got []Excerpt) error

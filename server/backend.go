@@ -53,11 +53,15 @@ type Counters interface {
 	GetCounters(ctx context.Context, opts graph.ReadOptions, refs []graph.CounterRef) ([]graph.CounterValue, string, error)
 	SetCounter(ctx context.Context, ref graph.CounterRef, value, expireAt int64) (string, error)
 	DeleteCounter(ctx context.Context, ref graph.CounterRef) (changed bool, token string, err error)
+	// EditCounters makes edits, those of one shard together and in their order.
+	EditCounters(ctx context.Context, es []graph.CounterEdit) ([]graph.EditResult, error)
 }
 
 // Operator is what operators ask.
 type Operator interface {
 	Schema() *graph.Schema
+	// Timeline is the number that all tokens of the cluster carry.
+	Timeline() uint64
 	Status() []graph.ShardStatus
 	// Ready is nil when every shard serves.
 	Ready() error

@@ -6,6 +6,8 @@ import (
 	"net"
 	"strconv"
 	"time"
+
+	"github.com/lianadb/liana/server/resp"
 )
 
 // Config says where the server listens and how much it takes on. Each field is
@@ -24,6 +26,7 @@ type Config struct {
 	// SlowCall: calls that take longer are logged; 0: none are.
 	SlowCall time.Duration `yaml:"slow_call"`
 	Limits   Limits        `yaml:"limits"`
+	RESP     resp.Config   `yaml:"resp"`
 	Disk     DiskConfig    `yaml:"disk"`
 }
 
@@ -72,13 +75,14 @@ func Defaults() Config {
 			MaxStreams:         256,
 			MaxCallTime:        30 * time.Second,
 		},
+		RESP: resp.Defaults(),
 		Disk: DiskConfig{ReserveBytes: 512 << 20},
 	}
 }
 
 // Validate names every field that is wrong, by its YAML name.
 func (c Config) Validate() error {
-	return errors.Join(c.validateAddrs(), c.validateTimes(), c.Limits.validate())
+	return errors.Join(c.validateAddrs(), c.validateTimes(), c.Limits.validate(), c.RESP.Validate())
 }
 
 func (c Config) validateAddrs() error {

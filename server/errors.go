@@ -17,6 +17,7 @@ import (
 	"github.com/lianadb/liana/graph"
 	"github.com/lianadb/liana/kv"
 	"github.com/lianadb/liana/kv/shard"
+	"github.com/lianadb/liana/server/resp"
 )
 
 // errorDomain marks the reasons as ours.
@@ -50,6 +51,9 @@ type rule struct {
 	detail bool
 	// long: its text tells what to do, and is cut at maxAdvice only.
 	long bool
+	// resp is how the error begins on the Redis-protocol port. Empty: ERR, or TRYAGAIN where
+	// repeating helps.
+	resp string
 }
 
 // rules is the one table from errors to codes. The first rule that fits counts:
@@ -60,7 +64,7 @@ func rules() []rule {
 	const soon, later = 50 * time.Millisecond, time.Second
 	return []rule{
 		{is: graph.ErrInverseLate, code: codes.Aborted, reason: "INVERSE_PENDING", detail: true},
-		{is: shard.ErrOutcomeUnknown, code: codes.Unknown, reason: "OUTCOME_UNKNOWN"},
+		{is: shard.ErrOutcomeUnknown, code: codes.Unknown, reason: "OUTCOME_UNKNOWN", resp: resp.UnknownOutcome},
 
 		{is: graph.ErrNoEdge, code: codes.NotFound, reason: "NO_EDGE", detail: true},
 		{is: graph.ErrOverflow, code: codes.OutOfRange, reason: "OVERFLOW", detail: true},
@@ -70,13 +74,14 @@ func rules() []rule {
 		{is: graph.ErrOldTimeline, code: codes.FailedPrecondition, reason: "OLD_TIMELINE", detail: true},
 		{is: graph.ErrSchema, code: codes.InvalidArgument, reason: "SCHEMA", detail: true},
 		{is: graph.ErrDedupeFull, code: codes.ResourceExhausted, reason: "DEDUPE_FULL", retry: later, detail: true},
-		{is: graph.ErrDiskFull, code: codes.ResourceExhausted, reason: "DISK_FULL", retry: 10 * time.Second, detail: true},
+		{is: graph.ErrDiskFull, code: codes.ResourceExhausted, reason: "DISK_FULL", retry: 10 * time.Second, detail: true, resp: "MISCONF"},
+		{is: graph.ErrOldProgram, code: codes.Unavailable, reason: "OLD_PROGRAM", retry: later, detail: true},
 		{is: graph.ErrNoSplit, code: codes.FailedPrecondition, reason: "NO_SPLIT", detail: true},
 		{is: graph.ErrBacklogged, code: codes.Unavailable, reason: "BACKLOGGED", retry: later, detail: true},
 		{is: graph.ErrTrimmed, code: codes.OutOfRange, reason: "TRIMMED", detail: true},
 		{is: graph.ErrTooFresh, code: codes.Unavailable, reason: "NOT_FRESH", retry: soon, detail: true},
 		{is: graph.ErrUnreachable, code: codes.Unavailable, reason: "UNREACHABLE", retry: soon},
-		{is: graph.ErrCut, code: codes.Unavailable, reason: "CONNECTION_LOST", retry: soon},
+		{is: graph.ErrCut, code: codes.Unavailable, reason: "CONNECTION_LOST", retry: soon, resp: resp.UnknownOutcome},
 		{is: edgelist.ErrPropsTooLarge, code: codes.InvalidArgument, reason: reasonInvalid},
 		{is: edgelist.ErrFull, code: codes.ResourceExhausted, reason: "LIST_FULL"},
 
@@ -91,7 +96,7 @@ func rules() []rule {
 		{is: ErrNoCluster, code: codes.Unimplemented, reason: "NO_CLUSTER"},
 		{is: ErrNoCache, code: codes.FailedPrecondition, reason: "NO_CACHE", detail: true},
 
-		{is: errNotReady, code: codes.Unavailable, reason: "NOT_READY", retry: soon},
+		{is: errNotReady, code: codes.Unavailable, reason: "NOT_READY", retry: soon, resp: "LOADING"},
 		{is: errStopping, code: codes.Unavailable, reason: "STOPPING", retry: later},
 		{is: errTooManyCalls, code: codes.ResourceExhausted, reason: "TOO_MANY_CALLS", retry: soon, detail: true},
 		{is: errNotRead, code: codes.DeadlineExceeded, reason: "NOT_READ", detail: true},
@@ -101,8 +106,8 @@ func rules() []rule {
 		{is: edgelist.ErrCorrupt, code: codes.DataLoss, reason: "CORRUPTION"},
 		{is: kv.ErrClosed, code: codes.Unavailable, reason: "STOPPING", retry: later},
 
-		{is: context.DeadlineExceeded, code: codes.DeadlineExceeded, reason: "DEADLINE"},
-		{is: context.Canceled, code: codes.Canceled, reason: "CANCELED"},
+		{is: context.DeadlineExceeded, code: codes.DeadlineExceeded, reason: "DEADLINE", resp: "TIMEOUT"},
+		{is: context.Canceled, code: codes.Canceled, reason: "CANCELED", resp: "TIMEOUT"},
 	}
 }
 

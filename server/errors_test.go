@@ -44,6 +44,7 @@ var errorRows = map[string]struct {
 	"graph.ErrRequestIDReused":   {graph.ErrRequestIDReused, codes.FailedPrecondition, "REQUEST_ID_REUSED", false},
 	"graph.ErrIDTooOld":          {graph.ErrIDTooOld, codes.FailedPrecondition, "REQUEST_ID_TOO_OLD", false},
 	"graph.ErrDiskFull":          {graph.ErrDiskFull, codes.ResourceExhausted, "DISK_FULL", true},
+	"graph.ErrOldProgram":        {graph.ErrOldProgram, codes.Unavailable, "OLD_PROGRAM", true},
 	"graph.ErrNoSplit":           {graph.ErrNoSplit, codes.FailedPrecondition, "NO_SPLIT", false},
 	"graph.ErrSchema":            {graph.ErrSchema, codes.InvalidArgument, "SCHEMA", false},
 	"edgelist.ErrCorrupt":        {edgelist.ErrCorrupt, codes.DataLoss, "CORRUPTION", false},

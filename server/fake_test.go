@@ -12,6 +12,7 @@ import (
 
 	"github.com/lianadb/liana/edgelist"
 	"github.com/lianadb/liana/graph"
+	"github.com/lianadb/liana/kv/counter"
 )
 
 // fake is a Backend in a map: enough of the domain to see what a request became.
@@ -27,6 +28,7 @@ type fake struct {
 	onMutate func(ctx context.Context, ms []graph.Mutation) ([]graph.MutationResult, error)
 	onRead   func(ctx context.Context) error // before every read
 	onCheck  func(ctx context.Context, progress func(graph.CheckProgress)) (graph.CheckReport, error)
+	onEdit   func([]graph.CounterEdit) ([]graph.EditResult, error)
 	notReady error
 }
 
@@ -249,6 +251,27 @@ func (f *fake) DeleteCounter(_ context.Context, ref graph.CounterRef) (bool, str
 	delete(f.counters, ref)
 	return there, f.token(), nil
 }
+
+func (f *fake) EditCounters(_ context.Context, es []graph.CounterEdit) ([]graph.EditResult, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.onEdit != nil {
+		return f.onEdit(es)
+	}
+	out := make([]graph.EditResult, len(es))
+	for i, e := range es {
+		v := f.counters[e.Counter]
+		out[i].Before = counter.Counter{Value: v.Value, Exists: v.Exists}
+		if e.Kind == counter.Add {
+			v = graph.CounterValue{Counter: e.Counter, Value: v.Value + e.Value, Exists: true}
+			f.counters[e.Counter] = v
+		}
+		out[i].Value, out[i].Outcome, out[i].Changed = v.Value, counter.Applied, e.Kind == counter.Add
+	}
+	return out, nil
+}
+
+func (f *fake) Timeline() uint64 { return 7 }
 
 func (f *fake) Schema() *graph.Schema { return f.schema }
 

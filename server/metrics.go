@@ -18,7 +18,9 @@ type callMetrics struct {
 	seconds  *prometheus.HistogramVec
 	outcomes [outcomeCount]prometheus.Counter
 	panics   prometheus.Counter
-	methods  map[string]*methodMetrics
+	// respSeconds are the batches of the Redis-protocol port.
+	respSeconds prometheus.Histogram
+	methods     map[string]*methodMetrics
 }
 
 type methodMetrics struct {
@@ -44,6 +46,10 @@ func newCallMetrics(reg prometheus.Registerer) *callMetrics {
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "liana_grpc_panics_total", Help: "Calls that ended in a panic.",
 		}),
+		respSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "liana_resp_batch_seconds", Help: "Time from the arrival of commands on a connection to their replies.",
+			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 18),
+		}),
 		methods: map[string]*methodMetrics{},
 	}
 	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -54,7 +60,7 @@ func newCallMetrics(reg prometheus.Registerer) *callMetrics {
 			m.outcomes[n] = outcomes.WithLabelValues(strings.ToLower(name))
 		}
 	}
-	reg.MustRegister(m.total, m.seconds, m.panics, outcomes)
+	reg.MustRegister(m.total, m.seconds, m.panics, m.respSeconds, outcomes)
 	m.add(otherMethods)
 	return m
 }
@@ -117,6 +123,7 @@ func (n nodeMetrics) Collect(ch chan<- prometheus.Metric) {
 	one.gauge("liana_grpc_calls_in_flight", "Calls being handled.", float64(s.calls.inFlight.Load()))
 	one.gauge("liana_grpc_request_bytes_in_flight", "Bytes of the requests being handled.", float64(s.calls.bytes.Load()))
 	one.gauge("liana_grpc_streams_open", "Open streams.", float64(s.calls.streams.Load()))
+	one.resp(s.resp.Figures())
 	a := s.calls.attached.Load()
 	if a == nil {
 		return

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	pb "github.com/lianadb/liana/proto/liana/v1"
+	"github.com/lianadb/liana/server/resp"
 )
 
 // Server listens and answers. It starts without a domain: health says
@@ -31,6 +32,7 @@ type Server struct {
 	http   *http.Server
 
 	grpcListener, httpListener net.Listener
+	resp                       *resp.Server
 
 	ready  chan struct{} // closed when the server is ready for the first time
 	failed chan error
@@ -55,7 +57,10 @@ func Listen(cfg Config, log *slog.Logger) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log, calls: newCalls(cfg, log, newCallMetrics(reg)), health: health.NewServer(),
 		grpcListener: grpcListener, httpListener: httpListener,
-		ready: make(chan struct{}), failed: make(chan error, 2),
+		ready: make(chan struct{}), failed: make(chan error, 3),
+	}
+	if s.resp, err = s.listenRESP(s.calls.metrics); err != nil {
+		return nil, errors.Join(err, grpcListener.Close(), httpListener.Close())
 	}
 	reg.MustRegister(nodeMetrics{s})
 	s.grpc = s.newGRPC()
@@ -67,9 +72,13 @@ func Listen(cfg Config, log *slog.Logger) (*Server, error) {
 func listen(field, addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; stop what listens there, or choose another address", field, err)
+		return nil, bindError(field, err)
 	}
 	return l, nil
+}
+
+func bindError(field string, err error) error {
+	return fmt.Errorf("%s: %w; stop what listens there, or choose another address", field, err)
 }
 
 func (s *Server) newGRPC() *grpc.Server {
@@ -114,6 +123,11 @@ func (s *Server) serve() {
 			s.failed <- fmt.Errorf("http: %w", err)
 		}
 	})
+	s.owned.Go(func() {
+		if err := s.resp.Serve(); err != nil {
+			s.failed <- err
+		}
+	})
 	s.owned.Go(s.watchReadiness)
 }
 
@@ -125,6 +139,9 @@ func (s *Server) GRPCAddr() string { return s.grpcListener.Addr().String() }
 
 // HTTPAddr is where the HTTP port is.
 func (s *Server) HTTPAddr() string { return s.httpListener.Addr().String() }
+
+// RESPAddr is where the Redis-protocol port is.
+func (s *Server) RESPAddr() string { return s.resp.Addr() }
 
 // Ready is closed when every shard serves for the first time.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
@@ -216,6 +233,8 @@ func (s *Server) Stop(ctx context.Context) error {
 		s.grpc.GracefulStop()
 		close(graceful)
 	}()
+	redis := make(chan error, 1)
+	go func() { redis <- s.resp.Stop(ctx) }()
 	var err error
 	select {
 	case <-graceful:
@@ -224,6 +243,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		s.grpc.Stop()
 		<-graceful
 	}
+	err = errors.Join(err, <-redis)
 	s.stopHTTP(ctx)
 	s.calls.waiters.Wait()
 	s.owned.Wait()

@@ -69,6 +69,12 @@ type backend struct {
 	server.Operator
 }
 
+// reached reports whether every node of the cluster knows what a feature level brought.
+func (m *membership) reached(level uint32) bool {
+	mp := m.board.Map()
+	return mp != nil && mp.Level >= level
+}
+
 // membership is this node's place in its cluster.
 type membership struct {
 	host   host

@@ -260,7 +260,7 @@ func bind(set *pflag.FlagSet, c *config) {
 	set.StringVar(&c.Schema, "schema", c.Schema, "YAML file of vertex types, edge types and metrics (default: the stored schema)")
 	set.StringVar(&c.GRPCAddr, "grpc-addr", c.GRPCAddr, "address of the gRPC API; port 0 takes a free one")
 	set.StringVar(&c.HTTPAddr, "http-addr", c.HTTPAddr, "address of health, metrics and profiles")
-	set.StringVar(&c.RESPAddr, "resp-addr", c.RESPAddr, "address of the Redis protocol (not served yet)")
+	set.StringVar(&c.RESPAddr, "resp-addr", c.RESPAddr, "address of the Redis protocol")
 	set.StringVar(&c.PeerAddr, "peer-addr", c.PeerAddr, "address for the other nodes of the cluster")
 	set.StringVar(&c.Cluster.Join, "join", c.Cluster.Join, "peer addresses, with commas between, of nodes whose cluster a new data directory joins")
 	set.IntVar(&c.Cluster.Replication, "replication", c.Cluster.Replication, "replicas of each shard, where this node founds the cluster: 1, 3, 5 or 7 (0: 1)")

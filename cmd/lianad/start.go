@@ -130,9 +130,8 @@ func serve(srv *server.Server, n *node, signals <-chan os.Signal, stdout io.Writ
 // announce prints the one line that says that the node serves, and where.
 func announce(srv *server.Server, n *node, stdout io.Writer) {
 	id := n.dir.Identity()
-	// RESP: no package serves there yet.
-	fmt.Fprintf(stdout, "liana ready grpc=%s http=%s resp=off peer=%s data-dir=%s shards=%d pid=%d\n",
-		srv.GRPCAddr(), srv.HTTPAddr(), n.cluster.ports.peerAddr(), word(n.dir.Path()), id.Shards, os.Getpid())
+	fmt.Fprintf(stdout, "liana ready grpc=%s http=%s resp=%s peer=%s data-dir=%s shards=%d pid=%d\n",
+		srv.GRPCAddr(), srv.HTTPAddr(), srv.RESPAddr(), n.cluster.ports.peerAddr(), word(n.dir.Path()), id.Shards, os.Getpid())
 	if !isTerminal(stdout) {
 		return
 	}

@@ -20,8 +20,12 @@ const (
 	// shards count by entries of their logs.
 	JobsLevel = 3
 
+	// EditLevel: entries that edit counters in ways that depend on what they are, and the
+	// call between nodes that asks for them.
+	EditLevel = 4
+
 	// ThisLevel is the level of this program.
-	ThisLevel = JobsLevel
+	ThisLevel = EditLevel
 
 	// MaxLevel bounds levels. It is part of the format.
 	MaxLevel = 1<<31 - 1

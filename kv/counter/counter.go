@@ -138,6 +138,7 @@ const (
 	DedupeFull         // the slot remembers as many answers as it may
 	IDReused           // the request id came with other arguments before
 	IDTooOld           // the id's own time part lies before the window
+	Held               // a condition of an edit did not hold
 )
 
 func (o Outcome) String() string {
@@ -156,6 +157,8 @@ func (o Outcome) String() string {
 		return "request_id was used with other arguments"
 	case IDTooOld:
 		return "request_id is older than the window"
+	case Held:
+		return "held back by a condition"
 	}
 	return fmt.Sprintf("outcome %d", uint8(o))
 }

@@ -101,6 +101,14 @@ func (c *calls) DeleteCounter(ctx context.Context, req *peerv1.DeleteCounterRequ
 	return &peerv1.DeleteCounterResponse{Existed: existed, Token: token}, nil
 }
 
+func (c *calls) EditCounters(ctx context.Context, req *peerv1.EditCountersRequest) (*peerv1.EditCountersResponse, error) {
+	res, err := c.local.EditCounters(ctx, each(req.GetEdits(), counterEdit))
+	if err != nil {
+		return nil, StatusOf(err)
+	}
+	return &peerv1.EditCountersResponse{Results: each(res, wireEditResult)}, nil
+}
+
 func (c *calls) Deliver(ctx context.Context, req *peerv1.DeliverRequest) (*peerv1.DeliverResponse, error) {
 	answer, err := c.local.Deliver(ctx, req.GetTo(), req.GetDelivery())
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lianadb/liana/edgelist"
 	"github.com/lianadb/liana/graph"
+	"github.com/lianadb/liana/kv/counter"
 	peerv1 "github.com/lianadb/liana/proto/peer/v1"
 )
 
@@ -160,6 +161,26 @@ func (c *Client) SetCounter(ctx context.Context, ref graph.CounterRef, value, ex
 func (c *Client) DeleteCounter(ctx context.Context, ref graph.CounterRef) (bool, string, error) {
 	res, err := call(ctx, c, true, c.calls.DeleteCounter, &peerv1.DeleteCounterRequest{Counter: wireCounterRef(ref)})
 	return res.GetExisted(), res.GetToken(), err
+}
+
+// EditCounters implements graph.Service.
+func (c *Client) EditCounters(ctx context.Context, es []graph.CounterEdit) ([]graph.EditResult, error) {
+	res, err := call(ctx, c, true, c.calls.EditCounters, &peerv1.EditCountersRequest{Edits: each(es, wireCounterEdit)})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.sized(len(res.GetResults()), len(es)); err != nil {
+		return nil, err
+	}
+	return each(res.GetResults(), func(r *peerv1.EditResult) graph.EditResult {
+		return graph.EditResult{
+			Edited: counter.Edited{
+				Before: counterValue(r.GetBefore()), Value: r.GetValue(),
+				Outcome: counter.Outcome(r.GetOutcome()), Changed: r.GetChanged(),
+			},
+			Pos: r.GetPosition(), Err: decodeError(c.node, r.GetError()),
+		}
+	}), nil
 }
 
 // Deliver has the node apply a delivery to a shard that it leads.

@@ -3,6 +3,7 @@ package peer
 import (
 	"github.com/lianadb/liana/edgelist"
 	"github.com/lianadb/liana/graph"
+	"github.com/lianadb/liana/kv/counter"
 	peerv1 "github.com/lianadb/liana/proto/peer/v1"
 )
 
@@ -75,13 +76,13 @@ func wireWindow(w graph.Window) *peerv1.Window {
 func counterRef(c *peerv1.Counter) graph.CounterRef {
 	return graph.CounterRef{
 		Vertex: graph.Vertex{Type: graph.VertexType(c.GetVertexType()), ID: c.GetVertexId()},
-		Metric: graph.Metric(c.GetMetric()), Key: c.GetKey(),
+		Metric: graph.Metric(c.GetMetric()), Key: string(c.GetKey()),
 	}
 }
 
 func wireCounterRef(c graph.CounterRef) *peerv1.Counter {
 	return &peerv1.Counter{
-		VertexType: uint32(c.Vertex.Type), VertexId: c.Vertex.ID, Metric: uint32(c.Metric), Key: c.Key,
+		VertexType: uint32(c.Vertex.Type), VertexId: c.Vertex.ID, Metric: uint32(c.Metric), Key: []byte(c.Key),
 	}
 }
 
@@ -108,4 +109,29 @@ func wireIncrement(in graph.Increment, ordinal uint32) *peerv1.Increment {
 
 func wireIncrResult(r graph.IncrResult) *peerv1.IncrementResult {
 	return &peerv1.IncrementResult{Value: r.Value, Changed: r.Changed, Error: encodeError(r.Err)}
+}
+
+func counterValue(v *peerv1.CounterValue) counter.Counter {
+	return counter.Counter{Value: v.GetValue(), Exists: v.GetExists(), ExpireAt: v.GetExpireAt()}
+}
+
+func counterEdit(e *peerv1.CounterEdit) graph.CounterEdit {
+	return graph.CounterEdit{
+		Counter: counterRef(e.GetCounter()), Kind: counter.EditKind(e.GetKind()), If: counter.Condition(e.GetConditions()),
+		Value: e.GetValue(), ExpireAt: e.GetExpireAt(), Keep: e.GetKeep(),
+	}
+}
+
+func wireCounterEdit(e graph.CounterEdit) *peerv1.CounterEdit {
+	return &peerv1.CounterEdit{
+		Counter: wireCounterRef(e.Counter), Kind: uint32(e.Kind), Conditions: uint32(e.If),
+		Value: e.Value, ExpireAt: e.ExpireAt, Keep: e.Keep,
+	}
+}
+
+func wireEditResult(r graph.EditResult) *peerv1.EditResult {
+	return &peerv1.EditResult{
+		Before: &peerv1.CounterValue{Value: r.Before.Value, Exists: r.Before.Exists, ExpireAt: r.Before.ExpireAt},
+		Value:  r.Value, Outcome: uint32(r.Outcome), Changed: r.Changed, Position: r.Pos, Error: encodeError(r.Err),
+	}
 }

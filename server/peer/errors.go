@@ -46,6 +46,7 @@ func kinds() []kind {
 		{32, graph.ErrNoSplit},
 		{33, graph.ErrTrimmed},
 		{34, graph.ErrUnreachable},
+		{35, graph.ErrOldProgram},
 		{20, graph.ErrBacklogged},
 		{21, graph.ErrTooFresh},
 		{22, edgelist.ErrPropsTooLarge},

@@ -16,6 +16,7 @@ import (
 	"github.com/lianadb/liana/edgelist"
 	"github.com/lianadb/liana/graph"
 	"github.com/lianadb/liana/kv"
+	"github.com/lianadb/liana/kv/counter"
 	"github.com/lianadb/liana/kv/shard"
 	peerv1 "github.com/lianadb/liana/proto/peer/v1"
 )
@@ -93,6 +94,18 @@ func (e *echo) GetCounters(ctx context.Context, ro graph.ReadOptions, refs []gra
 
 func (e *echo) SetCounter(ctx context.Context, c graph.CounterRef, value, expireAt int64) (string, error) {
 	return "token", e.answer(ctx, []any{c, value, expireAt})
+}
+
+func (e *echo) EditCounters(ctx context.Context, es []graph.CounterEdit) ([]graph.EditResult, error) {
+	res := make([]graph.EditResult, len(es))
+	for i := range res {
+		res[i].Edited = counter.Edited{
+			Before: counter.Counter{Value: -1, Exists: true, ExpireAt: 9}, Value: int64(i), Outcome: counter.Held, Changed: i == 0,
+		}
+		res[i].Pos = 77
+	}
+	res[0].Err = &graph.MovedError{Shard: 3, Leader: "b"}
+	return res, e.answer(ctx, []any{es})
 }
 
 func (e *echo) DeleteCounter(ctx context.Context, c graph.CounterRef) (bool, string, error) {
@@ -202,6 +215,10 @@ func TestCallsArriveAsTheyWereMade(t *testing.T) {
 		{Op: graph.OpAdd, Type: 1, Src: 1, Dst: 1<<64 - 2, Time: 7, Props: []byte("x")},
 		{Op: graph.OpDelete, Type: 2, Src: 3, Dst: 4},
 	}
+	edits := []graph.CounterEdit{
+		{Counter: graph.CounterRef{Key: "\xff\x00"}, Kind: counter.Put, If: counter.IfAbsent, Value: -3, ExpireAt: 8, Keep: true},
+		{Counter: metric, Kind: counter.Look},
+	}
 	ins := []graph.Increment{
 		{Counter: key, Delta: -3, Min: -9, HasMin: true, ExpireAt: 6},
 		{Counter: metric, Delta: 1, Max: 0, HasMax: true},
@@ -274,6 +291,16 @@ func TestCallsArriveAsTheyWereMade(t *testing.T) {
 			ok, token, err := c.DeleteCounter(ctx, key)
 			return []any{ok, token}, err
 		}, []any{key}, []any{true, "token"}},
+		{"EditCounters", func() ([]any, error) {
+			res, err := c.EditCounters(ctx, edits)
+			var moved *graph.MovedError
+			if !errors.As(res[0].Err, &moved) || moved.Leader != "b" {
+				t.Errorf("EditCounters: %v", res[0].Err)
+			}
+			return []any{res[1]}, err
+		}, []any{edits}, []any{graph.EditResult{Pos: 77, Edited: counter.Edited{
+			Before: counter.Counter{Value: -1, Exists: true, ExpireAt: 9}, Value: 1, Outcome: counter.Held,
+		}}}},
 		{"LastChanges", func() ([]any, error) {
 			at := make([]uint64, 2)
 			timeline, err := c.LastChanges(ctx, 3, []graph.Slot{0, 4095}, at)

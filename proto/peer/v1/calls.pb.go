@@ -1647,11 +1647,12 @@ func (x *FoundPeers) GetTimes() []int64 {
 
 // Counter is a metric of a vertex, or (key not empty) a free-form key.
 type Counter struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	VertexType    uint32                 `protobuf:"varint,1,opt,name=vertex_type,json=vertexType,proto3" json:"vertex_type,omitempty"`
-	VertexId      uint64                 `protobuf:"varint,2,opt,name=vertex_id,json=vertexId,proto3" json:"vertex_id,omitempty"`
-	Metric        uint32                 `protobuf:"varint,3,opt,name=metric,proto3" json:"metric,omitempty"`
-	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	VertexType uint32                 `protobuf:"varint,1,opt,name=vertex_type,json=vertexType,proto3" json:"vertex_type,omitempty"`
+	VertexId   uint64                 `protobuf:"varint,2,opt,name=vertex_id,json=vertexId,proto3" json:"vertex_id,omitempty"`
+	Metric     uint32                 `protobuf:"varint,3,opt,name=metric,proto3" json:"metric,omitempty"`
+	// Any bytes: the Redis-protocol port takes keys that are no text.
+	Key           []byte `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1707,11 +1708,11 @@ func (x *Counter) GetMetric() uint32 {
 	return 0
 }
 
-func (x *Counter) GetKey() string {
+func (x *Counter) GetKey() []byte {
 	if x != nil {
 		return x.Key
 	}
-	return ""
+	return nil
 }
 
 type Increment struct {
@@ -2328,6 +2329,262 @@ func (x *DeleteCounterResponse) GetToken() string {
 	return ""
 }
 
+type EditCountersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Edits         []*CounterEdit         `protobuf:"bytes,1,rep,name=edits,proto3" json:"edits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EditCountersRequest) Reset() {
+	*x = EditCountersRequest{}
+	mi := &file_peer_v1_calls_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EditCountersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EditCountersRequest) ProtoMessage() {}
+
+func (x *EditCountersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EditCountersRequest.ProtoReflect.Descriptor instead.
+func (*EditCountersRequest) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *EditCountersRequest) GetEdits() []*CounterEdit {
+	if x != nil {
+		return x.Edits
+	}
+	return nil
+}
+
+type CounterEdit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Counter       *Counter               `protobuf:"bytes,1,opt,name=counter,proto3" json:"counter,omitempty"`
+	Kind          uint32                 `protobuf:"varint,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Conditions    uint32                 `protobuf:"varint,3,opt,name=conditions,proto3" json:"conditions,omitempty"`
+	Value         int64                  `protobuf:"varint,4,opt,name=value,proto3" json:"value,omitempty"`
+	ExpireAt      int64                  `protobuf:"varint,5,opt,name=expire_at,json=expireAt,proto3" json:"expire_at,omitempty"`
+	Keep          bool                   `protobuf:"varint,6,opt,name=keep,proto3" json:"keep,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CounterEdit) Reset() {
+	*x = CounterEdit{}
+	mi := &file_peer_v1_calls_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CounterEdit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CounterEdit) ProtoMessage() {}
+
+func (x *CounterEdit) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CounterEdit.ProtoReflect.Descriptor instead.
+func (*CounterEdit) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *CounterEdit) GetCounter() *Counter {
+	if x != nil {
+		return x.Counter
+	}
+	return nil
+}
+
+func (x *CounterEdit) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *CounterEdit) GetConditions() uint32 {
+	if x != nil {
+		return x.Conditions
+	}
+	return 0
+}
+
+func (x *CounterEdit) GetValue() int64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+func (x *CounterEdit) GetExpireAt() int64 {
+	if x != nil {
+		return x.ExpireAt
+	}
+	return 0
+}
+
+func (x *CounterEdit) GetKeep() bool {
+	if x != nil {
+		return x.Keep
+	}
+	return false
+}
+
+type EditCountersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Results       []*EditResult          `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EditCountersResponse) Reset() {
+	*x = EditCountersResponse{}
+	mi := &file_peer_v1_calls_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EditCountersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EditCountersResponse) ProtoMessage() {}
+
+func (x *EditCountersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EditCountersResponse.ProtoReflect.Descriptor instead.
+func (*EditCountersResponse) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *EditCountersResponse) GetResults() []*EditResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+type EditResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Before        *CounterValue          `protobuf:"bytes,1,opt,name=before,proto3" json:"before,omitempty"`
+	Value         int64                  `protobuf:"varint,2,opt,name=value,proto3" json:"value,omitempty"`
+	Outcome       uint32                 `protobuf:"varint,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Changed       bool                   `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"`
+	Position      uint64                 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
+	Error         *Error                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EditResult) Reset() {
+	*x = EditResult{}
+	mi := &file_peer_v1_calls_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EditResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EditResult) ProtoMessage() {}
+
+func (x *EditResult) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EditResult.ProtoReflect.Descriptor instead.
+func (*EditResult) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *EditResult) GetBefore() *CounterValue {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *EditResult) GetValue() int64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+func (x *EditResult) GetOutcome() uint32 {
+	if x != nil {
+		return x.Outcome
+	}
+	return 0
+}
+
+func (x *EditResult) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+func (x *EditResult) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *EditResult) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
 type DeliverRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	To            uint32                 `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`
@@ -2338,7 +2595,7 @@ type DeliverRequest struct {
 
 func (x *DeliverRequest) Reset() {
 	*x = DeliverRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[38]
+	mi := &file_peer_v1_calls_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +2607,7 @@ func (x *DeliverRequest) String() string {
 func (*DeliverRequest) ProtoMessage() {}
 
 func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[38]
+	mi := &file_peer_v1_calls_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +2620,7 @@ func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverRequest.ProtoReflect.Descriptor instead.
 func (*DeliverRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{38}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeliverRequest) GetTo() uint32 {
@@ -2389,7 +2646,7 @@ type DeliverResponse struct {
 
 func (x *DeliverResponse) Reset() {
 	*x = DeliverResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[39]
+	mi := &file_peer_v1_calls_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2401,7 +2658,7 @@ func (x *DeliverResponse) String() string {
 func (*DeliverResponse) ProtoMessage() {}
 
 func (x *DeliverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[39]
+	mi := &file_peer_v1_calls_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2414,7 +2671,7 @@ func (x *DeliverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverResponse.ProtoReflect.Descriptor instead.
 func (*DeliverResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{39}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DeliverResponse) GetAnswer() []byte {
@@ -2553,7 +2810,7 @@ const file_peer_v1_calls_proto_rawDesc = "" +
 	"vertexType\x12\x1b\n" +
 	"\tvertex_id\x18\x02 \x01(\x04R\bvertexId\x12\x16\n" +
 	"\x06metric\x18\x03 \x01(\rR\x06metric\x12\x10\n" +
-	"\x03key\x18\x04 \x01(\tR\x03key\"\xc2\x01\n" +
+	"\x03key\x18\x04 \x01(\fR\x03key\"\xc2\x01\n" +
 	"\tIncrement\x12*\n" +
 	"\acounter\x18\x01 \x01(\v2\x10.peer.v1.CounterR\acounter\x12\x14\n" +
 	"\x05delta\x18\x02 \x01(\x03R\x05delta\x12\x15\n" +
@@ -2596,12 +2853,33 @@ const file_peer_v1_calls_proto_rawDesc = "" +
 	"\acounter\x18\x01 \x01(\v2\x10.peer.v1.CounterR\acounter\"G\n" +
 	"\x15DeleteCounterResponse\x12\x18\n" +
 	"\aexisted\x18\x01 \x01(\bR\aexisted\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\tR\x05token\"<\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\"A\n" +
+	"\x13EditCountersRequest\x12*\n" +
+	"\x05edits\x18\x01 \x03(\v2\x14.peer.v1.CounterEditR\x05edits\"\xb4\x01\n" +
+	"\vCounterEdit\x12*\n" +
+	"\acounter\x18\x01 \x01(\v2\x10.peer.v1.CounterR\acounter\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x1e\n" +
+	"\n" +
+	"conditions\x18\x03 \x01(\rR\n" +
+	"conditions\x12\x14\n" +
+	"\x05value\x18\x04 \x01(\x03R\x05value\x12\x1b\n" +
+	"\texpire_at\x18\x05 \x01(\x03R\bexpireAt\x12\x12\n" +
+	"\x04keep\x18\x06 \x01(\bR\x04keep\"E\n" +
+	"\x14EditCountersResponse\x12-\n" +
+	"\aresults\x18\x01 \x03(\v2\x13.peer.v1.EditResultR\aresults\"\xc7\x01\n" +
+	"\n" +
+	"EditResult\x12-\n" +
+	"\x06before\x18\x01 \x01(\v2\x15.peer.v1.CounterValueR\x06before\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value\x12\x18\n" +
+	"\aoutcome\x18\x03 \x01(\rR\aoutcome\x12\x18\n" +
+	"\achanged\x18\x04 \x01(\bR\achanged\x12\x1a\n" +
+	"\bposition\x18\x05 \x01(\x04R\bposition\x12$\n" +
+	"\x05error\x18\x06 \x01(\v2\x0e.peer.v1.ErrorR\x05error\"<\n" +
 	"\x0eDeliverRequest\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\rR\x02to\x12\x1a\n" +
 	"\bdelivery\x18\x02 \x01(\fR\bdelivery\")\n" +
 	"\x0fDeliverResponse\x12\x16\n" +
-	"\x06answer\x18\x01 \x01(\fR\x06answer2\xb7\x06\n" +
+	"\x06answer\x18\x01 \x01(\fR\x06answer2\x84\a\n" +
 	"\x05Calls\x129\n" +
 	"\x06Mutate\x12\x16.peer.v1.MutateRequest\x1a\x17.peer.v1.MutateResponse\x12?\n" +
 	"\bHasEdges\x12\x18.peer.v1.HasEdgesRequest\x1a\x19.peer.v1.HasEdgesResponse\x12<\n" +
@@ -2615,7 +2893,8 @@ const file_peer_v1_calls_proto_rawDesc = "" +
 	"\vGetCounters\x12\x1b.peer.v1.GetCountersRequest\x1a\x1c.peer.v1.GetCountersResponse\x12E\n" +
 	"\n" +
 	"SetCounter\x12\x1a.peer.v1.SetCounterRequest\x1a\x1b.peer.v1.SetCounterResponse\x12N\n" +
-	"\rDeleteCounter\x12\x1d.peer.v1.DeleteCounterRequest\x1a\x1e.peer.v1.DeleteCounterResponse\x12<\n" +
+	"\rDeleteCounter\x12\x1d.peer.v1.DeleteCounterRequest\x1a\x1e.peer.v1.DeleteCounterResponse\x12K\n" +
+	"\fEditCounters\x12\x1c.peer.v1.EditCountersRequest\x1a\x1d.peer.v1.EditCountersResponse\x12<\n" +
 	"\aDeliver\x12\x17.peer.v1.DeliverRequest\x1a\x18.peer.v1.DeliverResponseB/Z-github.com/lianadb/liana/proto/peer/v1;peerv1b\x06proto3"
 
 var (
@@ -2630,7 +2909,7 @@ func file_peer_v1_calls_proto_rawDescGZIP() []byte {
 	return file_peer_v1_calls_proto_rawDescData
 }
 
-var file_peer_v1_calls_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_peer_v1_calls_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_peer_v1_calls_proto_goTypes = []any{
 	(*Error)(nil),                 // 0: peer.v1.Error
 	(*Claim)(nil),                 // 1: peer.v1.Claim
@@ -2670,8 +2949,12 @@ var file_peer_v1_calls_proto_goTypes = []any{
 	(*SetCounterResponse)(nil),    // 35: peer.v1.SetCounterResponse
 	(*DeleteCounterRequest)(nil),  // 36: peer.v1.DeleteCounterRequest
 	(*DeleteCounterResponse)(nil), // 37: peer.v1.DeleteCounterResponse
-	(*DeliverRequest)(nil),        // 38: peer.v1.DeliverRequest
-	(*DeliverResponse)(nil),       // 39: peer.v1.DeliverResponse
+	(*EditCountersRequest)(nil),   // 38: peer.v1.EditCountersRequest
+	(*CounterEdit)(nil),           // 39: peer.v1.CounterEdit
+	(*EditCountersResponse)(nil),  // 40: peer.v1.EditCountersResponse
+	(*EditResult)(nil),            // 41: peer.v1.EditResult
+	(*DeliverRequest)(nil),        // 42: peer.v1.DeliverRequest
+	(*DeliverResponse)(nil),       // 43: peer.v1.DeliverResponse
 }
 var file_peer_v1_calls_proto_depIdxs = []int32{
 	1,  // 0: peer.v1.Error.claims:type_name -> peer.v1.Claim
@@ -2706,35 +2989,42 @@ var file_peer_v1_calls_proto_depIdxs = []int32{
 	33, // 29: peer.v1.GetCountersResponse.values:type_name -> peer.v1.CounterValue
 	26, // 30: peer.v1.SetCounterRequest.counter:type_name -> peer.v1.Counter
 	26, // 31: peer.v1.DeleteCounterRequest.counter:type_name -> peer.v1.Counter
-	4,  // 32: peer.v1.Calls.Mutate:input_type -> peer.v1.MutateRequest
-	7,  // 33: peer.v1.Calls.HasEdges:input_type -> peer.v1.HasEdgesRequest
-	10, // 34: peer.v1.Calls.GetEdge:input_type -> peer.v1.GetEdgeRequest
-	14, // 35: peer.v1.Calls.CountEdges:input_type -> peer.v1.CountEdgesRequest
-	16, // 36: peer.v1.Calls.ListEdges:input_type -> peer.v1.ListEdgesRequest
-	20, // 37: peer.v1.Calls.ReadLists:input_type -> peer.v1.ReadListsRequest
-	23, // 38: peer.v1.Calls.FindPeers:input_type -> peer.v1.FindPeersRequest
-	28, // 39: peer.v1.Calls.Increment:input_type -> peer.v1.IncrementRequest
-	31, // 40: peer.v1.Calls.GetCounters:input_type -> peer.v1.GetCountersRequest
-	34, // 41: peer.v1.Calls.SetCounter:input_type -> peer.v1.SetCounterRequest
-	36, // 42: peer.v1.Calls.DeleteCounter:input_type -> peer.v1.DeleteCounterRequest
-	38, // 43: peer.v1.Calls.Deliver:input_type -> peer.v1.DeliverRequest
-	5,  // 44: peer.v1.Calls.Mutate:output_type -> peer.v1.MutateResponse
-	8,  // 45: peer.v1.Calls.HasEdges:output_type -> peer.v1.HasEdgesResponse
-	11, // 46: peer.v1.Calls.GetEdge:output_type -> peer.v1.GetEdgeResponse
-	15, // 47: peer.v1.Calls.CountEdges:output_type -> peer.v1.CountEdgesResponse
-	17, // 48: peer.v1.Calls.ListEdges:output_type -> peer.v1.ListEdgesResponse
-	21, // 49: peer.v1.Calls.ReadLists:output_type -> peer.v1.ReadListsResponse
-	24, // 50: peer.v1.Calls.FindPeers:output_type -> peer.v1.FindPeersResponse
-	29, // 51: peer.v1.Calls.Increment:output_type -> peer.v1.IncrementResponse
-	32, // 52: peer.v1.Calls.GetCounters:output_type -> peer.v1.GetCountersResponse
-	35, // 53: peer.v1.Calls.SetCounter:output_type -> peer.v1.SetCounterResponse
-	37, // 54: peer.v1.Calls.DeleteCounter:output_type -> peer.v1.DeleteCounterResponse
-	39, // 55: peer.v1.Calls.Deliver:output_type -> peer.v1.DeliverResponse
-	44, // [44:56] is the sub-list for method output_type
-	32, // [32:44] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	39, // 32: peer.v1.EditCountersRequest.edits:type_name -> peer.v1.CounterEdit
+	26, // 33: peer.v1.CounterEdit.counter:type_name -> peer.v1.Counter
+	41, // 34: peer.v1.EditCountersResponse.results:type_name -> peer.v1.EditResult
+	33, // 35: peer.v1.EditResult.before:type_name -> peer.v1.CounterValue
+	0,  // 36: peer.v1.EditResult.error:type_name -> peer.v1.Error
+	4,  // 37: peer.v1.Calls.Mutate:input_type -> peer.v1.MutateRequest
+	7,  // 38: peer.v1.Calls.HasEdges:input_type -> peer.v1.HasEdgesRequest
+	10, // 39: peer.v1.Calls.GetEdge:input_type -> peer.v1.GetEdgeRequest
+	14, // 40: peer.v1.Calls.CountEdges:input_type -> peer.v1.CountEdgesRequest
+	16, // 41: peer.v1.Calls.ListEdges:input_type -> peer.v1.ListEdgesRequest
+	20, // 42: peer.v1.Calls.ReadLists:input_type -> peer.v1.ReadListsRequest
+	23, // 43: peer.v1.Calls.FindPeers:input_type -> peer.v1.FindPeersRequest
+	28, // 44: peer.v1.Calls.Increment:input_type -> peer.v1.IncrementRequest
+	31, // 45: peer.v1.Calls.GetCounters:input_type -> peer.v1.GetCountersRequest
+	34, // 46: peer.v1.Calls.SetCounter:input_type -> peer.v1.SetCounterRequest
+	36, // 47: peer.v1.Calls.DeleteCounter:input_type -> peer.v1.DeleteCounterRequest
+	38, // 48: peer.v1.Calls.EditCounters:input_type -> peer.v1.EditCountersRequest
+	42, // 49: peer.v1.Calls.Deliver:input_type -> peer.v1.DeliverRequest
+	5,  // 50: peer.v1.Calls.Mutate:output_type -> peer.v1.MutateResponse
+	8,  // 51: peer.v1.Calls.HasEdges:output_type -> peer.v1.HasEdgesResponse
+	11, // 52: peer.v1.Calls.GetEdge:output_type -> peer.v1.GetEdgeResponse
+	15, // 53: peer.v1.Calls.CountEdges:output_type -> peer.v1.CountEdgesResponse
+	17, // 54: peer.v1.Calls.ListEdges:output_type -> peer.v1.ListEdgesResponse
+	21, // 55: peer.v1.Calls.ReadLists:output_type -> peer.v1.ReadListsResponse
+	24, // 56: peer.v1.Calls.FindPeers:output_type -> peer.v1.FindPeersResponse
+	29, // 57: peer.v1.Calls.Increment:output_type -> peer.v1.IncrementResponse
+	32, // 58: peer.v1.Calls.GetCounters:output_type -> peer.v1.GetCountersResponse
+	35, // 59: peer.v1.Calls.SetCounter:output_type -> peer.v1.SetCounterResponse
+	37, // 60: peer.v1.Calls.DeleteCounter:output_type -> peer.v1.DeleteCounterResponse
+	40, // 61: peer.v1.Calls.EditCounters:output_type -> peer.v1.EditCountersResponse
+	43, // 62: peer.v1.Calls.Deliver:output_type -> peer.v1.DeliverResponse
+	50, // [50:63] is the sub-list for method output_type
+	37, // [37:50] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_peer_v1_calls_proto_init() }
@@ -2749,7 +3039,7 @@ func file_peer_v1_calls_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_v1_calls_proto_rawDesc), len(file_peer_v1_calls_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   40,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

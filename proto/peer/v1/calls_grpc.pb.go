@@ -30,6 +30,7 @@ const (
 	Calls_GetCounters_FullMethodName   = "/peer.v1.Calls/GetCounters"
 	Calls_SetCounter_FullMethodName    = "/peer.v1.Calls/SetCounter"
 	Calls_DeleteCounter_FullMethodName = "/peer.v1.Calls/DeleteCounter"
+	Calls_EditCounters_FullMethodName  = "/peer.v1.Calls/EditCounters"
 	Calls_Deliver_FullMethodName       = "/peer.v1.Calls/Deliver"
 )
 
@@ -54,6 +55,8 @@ type CallsClient interface {
 	GetCounters(ctx context.Context, in *GetCountersRequest, opts ...grpc.CallOption) (*GetCountersResponse, error)
 	SetCounter(ctx context.Context, in *SetCounterRequest, opts ...grpc.CallOption) (*SetCounterResponse, error)
 	DeleteCounter(ctx context.Context, in *DeleteCounterRequest, opts ...grpc.CallOption) (*DeleteCounterResponse, error)
+	// EditCounters is called once all nodes know it.
+	EditCounters(ctx context.Context, in *EditCountersRequest, opts ...grpc.CallOption) (*EditCountersResponse, error)
 	// A delivery of one shard to another: a command of the state machine.
 	Deliver(ctx context.Context, in *DeliverRequest, opts ...grpc.CallOption) (*DeliverResponse, error)
 }
@@ -176,6 +179,16 @@ func (c *callsClient) DeleteCounter(ctx context.Context, in *DeleteCounterReques
 	return out, nil
 }
 
+func (c *callsClient) EditCounters(ctx context.Context, in *EditCountersRequest, opts ...grpc.CallOption) (*EditCountersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EditCountersResponse)
+	err := c.cc.Invoke(ctx, Calls_EditCounters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *callsClient) Deliver(ctx context.Context, in *DeliverRequest, opts ...grpc.CallOption) (*DeliverResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeliverResponse)
@@ -207,6 +220,8 @@ type CallsServer interface {
 	GetCounters(context.Context, *GetCountersRequest) (*GetCountersResponse, error)
 	SetCounter(context.Context, *SetCounterRequest) (*SetCounterResponse, error)
 	DeleteCounter(context.Context, *DeleteCounterRequest) (*DeleteCounterResponse, error)
+	// EditCounters is called once all nodes know it.
+	EditCounters(context.Context, *EditCountersRequest) (*EditCountersResponse, error)
 	// A delivery of one shard to another: a command of the state machine.
 	Deliver(context.Context, *DeliverRequest) (*DeliverResponse, error)
 	mustEmbedUnimplementedCallsServer()
@@ -251,6 +266,9 @@ func (UnimplementedCallsServer) SetCounter(context.Context, *SetCounterRequest) 
 }
 func (UnimplementedCallsServer) DeleteCounter(context.Context, *DeleteCounterRequest) (*DeleteCounterResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteCounter not implemented")
+}
+func (UnimplementedCallsServer) EditCounters(context.Context, *EditCountersRequest) (*EditCountersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EditCounters not implemented")
 }
 func (UnimplementedCallsServer) Deliver(context.Context, *DeliverRequest) (*DeliverResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Deliver not implemented")
@@ -474,6 +492,24 @@ func _Calls_DeleteCounter_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Calls_EditCounters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EditCountersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CallsServer).EditCounters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Calls_EditCounters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CallsServer).EditCounters(ctx, req.(*EditCountersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Calls_Deliver_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeliverRequest)
 	if err := dec(in); err != nil {
@@ -542,6 +578,10 @@ var Calls_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteCounter",
 			Handler:    _Calls_DeleteCounter_Handler,
+		},
+		{
+			MethodName: "EditCounters",
+			Handler:    _Calls_EditCounters_Handler,
 		},
 		{
 			MethodName: "Deliver",
