@@ -45,7 +45,6 @@ func replyError(c *conn, s *step, _ []graph.EditResult) { c.w.error(s.text) }
 func replyOK(c *conn, _ *step, _ []graph.EditResult)    { c.w.ok() }
 func replyEmpty(c *conn, _ *step, _ []graph.EditResult) { c.w.array(0) }
 func replyZero(c *conn, _ *step, _ []graph.EditResult)  { c.w.int(0) }
-func replyText(c *conn, s *step, _ []graph.EditResult)  { c.w.text(s.text) }
 
 // command plans one command. The arguments are valid until the batch is done.
 func (p *planner) command(args [][]byte) {
