@@ -80,6 +80,16 @@ func (g *guard) call(w *work, what string, do func() error) error {
 // free lets parked calls end.
 func (g *guard) free() { g.once.Do(func() { close(g.release) }) }
 
+// ended reports whether this Raft is ended or retired.
+func (g *guard) ended() bool {
+	select {
+	case <-g.release:
+		return true
+	default:
+		return false
+	}
+}
+
 // retire ends the calls of this Raft from now on.
 func (g *guard) retire() {
 	g.retired.Store(true)

@@ -11,23 +11,34 @@ import (
 
 // raftLogger returns a logger for Raft that writes to l. What Raft warns of is
 // part of every start and failover, so it is information here; what it informs
-// of is for debugging; what it debugs is dropped.
-func raftLogger(l *slog.Logger) hclog.Logger {
+// of is for debugging; what it debugs is dropped. Once Raft is ended its connections
+// fail under it, which is no error.
+func raftLogger(l *slog.Logger, ended func() bool) hclog.Logger {
 	logger := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Off, Output: io.Discard})
-	logger.RegisterSink(slogSink{l})
+	logger.RegisterSink(&slogSink{l, ended})
 	return logger
 }
 
-type slogSink struct{ logger *slog.Logger }
+// laterTerm is how a leader hears of the next one, which Raft takes for an error.
+const laterTerm = "peer has newer term, stopping replication"
 
-func (s slogSink) Accept(_ string, level hclog.Level, msg string, args ...any) {
+type slogSink struct {
+	logger *slog.Logger
+	ended  func() bool
+}
+
+func (s *slogSink) Accept(_ string, level hclog.Level, msg string, args ...any) {
 	var to slog.Level
-	switch level {
-	case hclog.Error:
-		to = slog.LevelError
-	case hclog.Warn:
+	switch {
+	case s.ended() && level >= hclog.Info:
+		to = slog.LevelDebug
+	case level == hclog.Error && msg == laterTerm:
 		to = slog.LevelInfo
-	case hclog.Info:
+	case level == hclog.Error:
+		to = slog.LevelError
+	case level == hclog.Warn:
+		to = slog.LevelInfo
+	case level == hclog.Info:
 		to = slog.LevelDebug
 	default:
 		return

@@ -67,7 +67,7 @@ func (s *Shard) run(row replicaRow) (err error) {
 	snaps := &snapshots{fsm: s.fsm, pins: &s.pins}
 	alone := s.alone(row)
 	conf := raftConfig(s.replica, s.heartbeat(), s.proposer.notify)
-	conf.Logger = raftLogger(s.logger)
+	conf.Logger = raftLogger(s.logger, i.guard.ended)
 	transport := s.openTransport(i)
 
 	defer func() { // Raft panics where it cannot read its log or save its term
@@ -119,7 +119,7 @@ func (s *Shard) openTransport(i *instance) raft.Transport {
 	i.streams = newStreams(s.node, s.id, s.replica)
 	pace := &pacer{rest: maxRest, last: func() uint64 { _, last := s.log.bounds(); return last }}
 	i.transport = newPeerTransport(i.streams, pace, &raft.NetworkTransportConfig{
-		MaxPool: transportPool, Timeout: transportTimeout, Logger: raftLogger(s.logger),
+		MaxPool: transportPool, Timeout: transportTimeout, Logger: raftLogger(s.logger, i.guard.ended),
 	})
 	t := i.transport
 	t.fresh = &s.fsm.fresh
