@@ -209,25 +209,34 @@ func replySet(c *conn, _ *step, res []graph.EditResult) {
 
 // planGetEX is GETEX key [EX s|PX ms|EXAT s|PXAT ms|PERSIST].
 func planGetEX(p *planner, args [][]byte) {
-	ref, bad := p.number(args[1])
-	e := graph.CounterEdit{Counter: ref, Kind: counter.Look}
+	e := graph.CounterEdit{Kind: counter.Look}
+	wrong := "" // only where there is something to expire
 	switch {
 	case len(args) == 2:
 	case len(args) == 3 && is(args[2], "PERSIST"):
 		e.Kind, e.If = counter.Expire, counter.IfExpiring
 	case len(args) == 4 && isUnit(args[2]):
-		e.Kind = counter.Expire
-		var wrong string
-		if e.ExpireAt, wrong = p.expiry(lower(args[2]), args[3]); bad == "" {
-			bad = wrong
+		if e.ExpireAt, wrong = p.expiry(lower(args[2]), args[3]); wrong == "" {
+			e.Kind = counter.Expire
 		}
 	default:
-		bad = errSyntax
+		p.fail(errSyntax)
+		return
 	}
-	if bad != "" {
+	var bad string
+	if e.Counter, bad = p.number(args[1]); bad != "" {
 		p.fail(bad)
 		return
 	}
 	p.b.edit(e)
-	p.add(replyBefore)
+	p.add(replyUnless).text = wrong
+}
+
+// replyUnless is replyBefore where the command is not wrong.
+func replyUnless(c *conn, s *step, res []graph.EditResult) {
+	if s.text != "" && res[0].Before.Exists {
+		c.w.error(s.text)
+		return
+	}
+	replyBefore(c, s, res)
 }
