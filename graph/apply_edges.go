@@ -73,36 +73,45 @@ func (m *Machine) mutate(mu *Mutation, res *mutateResult) (Outcome, error) {
 	if !ok {
 		return Failed, nil
 	}
-	fact := def.fact(mu.Src)
-	if !m.owns(SlotOf(fact.Vertex)) {
+	if !m.owns(SlotOf(def.fact(mu.Src).Vertex)) {
 		return Failed, nil
-	}
-	l, err := m.open(fact)
-	if err != nil {
-		return 0, err
 	}
 	if mu.Time == 0 {
 		mu.Time = m.entry.Now
 	}
-	inverse := def.inverse(mu.Dst)
-	to := m.owners.of(SlotOf(inverse.Vertex)).Shard
+	to := m.owners.of(SlotOf(def.inverse(mu.Dst).Vertex)).Shard
 	res.to[len(res.outcomes)] = to
-	out, rec, err := m.change(l, mu)
-	if err != nil {
-		return 0, fmt.Errorf("list %v: %w", fact, err)
-	}
-	if out == Changed {
-		rec.pos, rec.peer, rec.list = m.record(l, rec), mu.Src, inverse
-		if to == m.cfg.ID {
-			err = m.mirror(&rec)
-		} else {
-			m.outStream(to).send(&rec)
-		}
-	}
-	if to != m.cfg.ID {
+	out, err := m.changeFact(fact{def, mu.Src, mu.Dst}, mu)
+	if to != m.cfg.ID && err == nil {
 		if s, ok := (*m.streams.Load())[to]; ok {
 			res.wait(to, s.last)
 		}
+	}
+	return out, err
+}
+
+// changeFact changes a fact, and tells its other end.
+func (m *Machine) changeFact(f fact, mu *Mutation) (Outcome, error) {
+	if mu.Op == OpAdd {
+		if out, err := m.foreclosed(f); out != 0 || err != nil {
+			return out, err
+		}
+	}
+	l, err := m.open(f.list())
+	if err != nil {
+		return 0, err
+	}
+	out, rec, err := m.change(l, mu)
+	if err != nil {
+		return 0, fmt.Errorf("list %v: %w", l.key, err)
+	}
+	if out == Unchanged && mu.Op == OpDelete {
+		ok, err := m.deleteHidden(f)
+		return changedIf(ok), err
+	}
+	if out == Changed {
+		rec.pos = m.record(l, rec)
+		err = m.tell(f, rec)
 	}
 	return out, err
 }
@@ -167,9 +176,18 @@ func (m *Machine) number(l *openList, rec record) uint64 {
 // once and in order, so the list always is as the record expects; where it is
 // not, the stored bytes are not those that were written.
 func (m *Machine) mirror(rec *record) error {
-	if m.mayAddBlind(rec) {
+	switch {
+	case rec.kind >= recHide:
+		if err := m.mirrorHidden(rec); err != nil || rec.kind == recDrop {
+			return err
+		}
+		return m.answer(rec)
+	case m.mayAddBlind(rec):
 		m.addBlind(rec)
-		return m.derive(rec.list, rec.peer, 1)
+		if err := m.derive(rec.list, rec.peer, 1); err != nil {
+			return err
+		}
+		return m.answer(rec)
 	}
 	l, err := m.open(rec.list)
 	if err != nil {
@@ -197,10 +215,13 @@ func (m *Machine) mirror(rec *record) error {
 		return fmt.Errorf("list %v: %w", rec.list, err)
 	}
 	m.record(l, *rec)
-	if grown == 0 || rec.list.Dir != In {
-		return nil
+	if grown != 0 && rec.list.Dir == In {
+		err = m.derive(l.key, rec.peer, grown)
 	}
-	return m.derive(l.key, rec.peer, grown)
+	if rec.kind != recAdd || err != nil {
+		return err
+	}
+	return m.answer(rec)
 }
 
 // derivedSums gathers what an entry adds to derived counters, in the order in

@@ -148,8 +148,10 @@ func (m *Machine) foreign(v *delivery, cursor uint64) (bool, error) {
 
 func (m *Machine) receive(rec *record) error {
 	switch rec.kind {
-	case recAdd, recDelete, recUpdate:
+	case recAdd, recDelete, recUpdate, recHide, recShow, recDrop:
 		return m.mirror(rec)
+	case recAskDelete, recAskHide, recAskShow:
+		return m.grant(rec)
 	case recDerived:
 		return m.applyDerived(rec)
 	}

@@ -18,9 +18,10 @@ import (
 type EdgeName struct {
 	Type     EdgeType
 	Src, Dst uint64
+	Hidden   bool // it is not to be seen, and lies in lists of its own
 }
 
-func (n EdgeName) internal() edgeName { return edgeName{n.Type, n.Src, n.Dst} }
+func (n EdgeName) internal() edgeName { return edgeName{n.Type, n.Src, n.Dst, n.Hidden} }
 
 // EdgeEnd is one end of an edge. Content is a hash of all that the ends must agree on;
 // 0: the edge is not there.
@@ -42,10 +43,14 @@ func (e *EdgeEnd) list(s *Schema) (def *EdgeTypeDef, l ListKey, err error) {
 	if !ok {
 		return nil, l, fmt.Errorf("edge type %d is not in the schema", e.Type)
 	}
-	if e.AtSource {
-		return def, def.fact(e.Src), nil
+	l = def.fact(e.Src)
+	if e.Hidden {
+		l.Dir = hidden
 	}
-	return def, def.otherEnd(def.fact(e.Src), e.Dst), nil
+	if e.AtSource {
+		return def, l, nil
+	}
+	return def, def.otherEnd(l, e.Dst), nil
 }
 
 func (e *EdgeEnd) peer() uint64 {
@@ -106,7 +111,7 @@ func (g *Graph) FindEnds(ctx context.Context, id uint32, seed uint64, sums []uin
 		name, source := def.nameOf(l, e.Peer)
 		h := name.hash(seed)
 		if wanted[h%checkBuckets] && len(out) < MaxFoundEnds {
-			out = append(out, EdgeEnd{EdgeName{name.kind, name.src, name.dst}, source, contentHash(h, e)})
+			out = append(out, EdgeEnd{EdgeName{name.kind, name.src, name.dst, name.hidden}, source, contentHash(h, e, name.hidden)})
 		}
 		return nil
 	})
@@ -196,7 +201,7 @@ func (v *view) lookAt(e *EdgeEnd, slot Slot, seed uint64, seen *SeenEnd) error {
 	if err != nil || !ok {
 		return err
 	}
-	seen.Content = contentHash(e.internal().hash(seed), &found)
+	seen.Content = contentHash(e.internal().hash(seed), &found, e.Hidden)
 	return nil
 }
 

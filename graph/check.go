@@ -241,8 +241,8 @@ func (c *checker) compareTotals(v *view) {
 	}
 	for _, want := range v.totals {
 		if got := c.found.of(want.t); *got != want {
-			c.fault("shard %d: %d OUT and %d IN edges of type %d, counted %d and %d",
-				v.m.cfg.ID, want.n[Out], want.n[In], want.t, got.n[Out], got.n[In])
+			c.fault("shard %d: %d OUT and %d IN edges of type %d, counted %d and %d; hidden %d and %d, counted %d and %d",
+				v.m.cfg.ID, want.n[Out], want.n[In], want.t, got.n[Out], got.n[In], want.n[hidden], want.n[hiddenIn], got.n[hidden], got.n[hiddenIn])
 		}
 	}
 }
@@ -252,7 +252,7 @@ type familySum struct {
 	slots int
 	of    *family
 	// odds are edges that were met less those that the totals tell.
-	odds map[EdgeType][2]int64
+	odds map[EdgeType][4]int64
 }
 
 func (c *checker) addToFamily(v *view) {
@@ -261,7 +261,7 @@ func (c *checker) addToFamily(v *view) {
 	}
 	f := c.families[v.family.founder]
 	if f == nil {
-		f = &familySum{of: v.family, odds: map[EdgeType][2]int64{}}
+		f = &familySum{of: v.family, odds: map[EdgeType][4]int64{}}
 		c.families[v.family.founder] = f
 	}
 	f.slots += int(v.own.Last-v.own.First) + 1
@@ -287,8 +287,8 @@ func (c *checker) compareFamilies() {
 			continue
 		}
 		for _, t := range slices.Sorted(maps.Keys(f.odds)) {
-			if odds := f.odds[t]; odds != [2]int64{} {
-				c.fault("shards that came from shard %d: edges of type %d counted less those told: %d OUT, %d IN", id, t, odds[Out], odds[In])
+			if odds := f.odds[t]; odds != [4]int64{} {
+				c.fault("shards that came from shard %d: edges of type %d counted less those told: %d OUT, IN, hidden and hidden IN", id, t, odds)
 			}
 		}
 	}
@@ -362,8 +362,13 @@ func (c *checker) proveList(ctx context.Context, v *view, r *storedRow) error {
 
 // otherEnd is the list in which the edge of list l to peer is seen from peer.
 func (d *EdgeTypeDef) otherEnd(l ListKey, peer uint64) ListKey {
-	if l.Dir == In {
+	switch l.Dir {
+	case In:
 		return d.fact(peer)
+	case hidden:
+		return d.inverse(peer).with(hiddenIn)
+	case hiddenIn:
+		return d.fact(peer).with(hidden)
 	}
 	if d.Symmetric {
 		return ListKey{Vertex: Vertex{d.From, peer}, Type: d.ID, Dir: Out}

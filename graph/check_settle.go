@@ -167,6 +167,9 @@ func (c *checker) loadStream(m *Machine, to uint32, s *stream) error {
 			} else {
 				c.pending[pendingKey{list: r.rec.list, peer: r.rec.peer}] = true
 			}
+			if r.rec.kind >= recHide {
+				c.pending[pendingKey{list: r.rec.list.with(hiddenIn), peer: r.rec.peer}] = true
+			}
 		}
 		if err := r.err(); err != nil {
 			return err

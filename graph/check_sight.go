@@ -72,7 +72,7 @@ func (s *sight) disagree(other ListKey, peer uint64, e *edgelist.Edge) (string, 
 		return "the other end lacks it", nil
 	case got.Time != e.Time:
 		return fmt.Sprintf("time %d here, %d at the other end", e.Time, got.Time), nil
-	case !bytes.Equal(got.Props, e.Props):
+	case other.Dir < hidden && !bytes.Equal(got.Props, e.Props):
 		return "other properties at the other end", nil
 	}
 	return "", nil

@@ -30,6 +30,7 @@ type endSums struct {
 type edgeName struct {
 	kind     EdgeType
 	src, dst uint64
+	hidden   bool
 }
 
 func newEndSums(seed uint64) *endSums {
@@ -47,28 +48,28 @@ func (s *endSums) add(def *EdgeTypeDef, l ListKey, e *edgelist.Edge) {
 	}
 	h := name.hash(s.seed)
 	if source {
-		s.sums[h%checkBuckets] += contentHash(h, e)
+		s.sums[h%checkBuckets] += contentHash(h, e, name.hidden)
 	} else {
-		s.sums[h%checkBuckets] -= contentHash(h, e)
+		s.sums[h%checkBuckets] -= contentHash(h, e, name.hidden)
 	}
 }
 
 func (n edgeName) hash(seed uint64) uint64 {
 	var b [8 + 8 + 8 + 8]byte
 	binary.LittleEndian.PutUint64(b[:], seed)
-	binary.LittleEndian.PutUint64(b[8:], uint64(n.kind))
+	binary.LittleEndian.PutUint64(b[8:], uint64(n.kind)|uint64(flagOf(n.hidden))<<16)
 	binary.LittleEndian.PutUint64(b[16:], n.src)
 	binary.LittleEndian.PutUint64(b[24:], n.dst)
 	return xxhash.Sum64(b[:])
 }
 
 // contentHash is a hash of all that both ends of an edge must agree on, never 0. name is
-// that of its name.
-func contentHash(name uint64, e *edgelist.Edge) uint64 {
+// that of its name. Of a hidden edge the ends share the time only.
+func contentHash(name uint64, e *edgelist.Edge, hidden bool) uint64 {
 	var b [8 + 8 + 8]byte
 	binary.LittleEndian.PutUint64(b[:], name)
 	binary.LittleEndian.PutUint64(b[8:], uint64(e.Time))
-	if len(e.Props) > 0 {
+	if len(e.Props) > 0 && !hidden {
 		binary.LittleEndian.PutUint64(b[16:], xxhash.Sum64(e.Props))
 	}
 	return max(1, xxhash.Sum64(b[:]))
@@ -93,12 +94,12 @@ func (s *endSums) suspects(def *EdgeTypeDef, l ListKey, peer uint64) bool {
 // nameOf names the edge of list l to peer, and says whether l is at its source. A
 // symmetric edge has its source at the smaller id.
 func (d *EdgeTypeDef) nameOf(l ListKey, peer uint64) (name edgeName, source bool) {
-	source = l.Dir == Out
+	source = l.Dir == Out || l.Dir == hidden
 	if d.Symmetric {
 		source = l.Vertex.ID <= peer
 	}
 	if source {
-		return edgeName{d.ID, l.Vertex.ID, peer}, true
+		return edgeName{d.ID, l.Vertex.ID, peer, l.Dir >= hidden}, true
 	}
-	return edgeName{d.ID, peer, l.Vertex.ID}, false
+	return edgeName{d.ID, peer, l.Vertex.ID, l.Dir >= hidden}, false
 }

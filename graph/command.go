@@ -25,6 +25,10 @@ import (
 //	skip      from, epoch, cursor, to (uvarint)
 //	backfill  vertex type, metric (uvarint) | from, to: places [12 each]
 //	edit      as edit.go draws it
+//	mark      operation [1] | vertex type, id (uvarint)
+//	step      vertex type, id, job | edge type, direction, peer: where it goes on from | edges (uvarint)
+//	end       vertex type, id, job (uvarint)
+//	given     slot (uvarint)
 //	counter   flags [1] | vertex type, id, metric (uvarint), or length, key
 const (
 	cmdInit byte = iota + 1
@@ -43,6 +47,10 @@ const (
 // Commands of jobs in the background.
 const (
 	cmdBackfill byte = 0x30
+	cmdMark     byte = 0x31
+	cmdStep     byte = 0x32
+	cmdEnd      byte = 0x33
+	cmdGiven    byte = 0x34
 )
 
 // Commands of recovered shards (recover.go).

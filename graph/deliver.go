@@ -130,6 +130,8 @@ func checkDelivery(cmd []byte) error {
 	switch cmd[0] {
 	case cmdDeliver, cmdConvey:
 		_, err = decodeDelivery(cmd[0], cmd[1:])
+	case cmdGiven:
+		_, err = decodeGiven(cmd[1:])
 	case cmdSkip:
 		_, err = decodeSkip(cmd[1:])
 	default:

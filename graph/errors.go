@@ -31,6 +31,13 @@ var (
 	ErrDiskFull = errors.New("disk space is below the reserve, nothing was changed")
 	// ErrTrimmed: the change log does not reach back to what was asked for.
 	ErrTrimmed = errors.New("the change log does not reach back so far")
+	// ErrDeleting: an edge to or from a vertex that is being deleted, or another
+	// operation on it; nothing was changed.
+	ErrDeleting = errors.New("the vertex is being deleted, nothing was changed")
+	// ErrHidden: a new edge to or from a vertex that is hidden; nothing was changed.
+	ErrHidden = errors.New("the vertex is hidden, nothing was changed")
+	// ErrTooManyJobs: a shard has as many jobs at work as it may; nothing was changed.
+	ErrTooManyJobs = errors.New("too many vertices are being deleted, hidden or restored")
 	// ErrNoSplit: the shard cannot be split there; nothing was changed.
 	ErrNoSplit = errors.New("cannot be split there, nothing was changed")
 )

@@ -56,7 +56,7 @@ func TestFormatsAreFrozen(t *testing.T) {
 	line("cmd convey", d.encode())
 	line("cmd claims", encodeClaims(foundingOwners(2)))
 	line("cmd split", split{5, 700}.encode())
-	f := family{founder: 1, first: 2, last: 3, base: totals{{t: 1, n: [2]uint64{4, 5}}}}
+	f := family{founder: 1, first: 2, last: 3, base: totals{{t: 1, n: [4]uint64{4, 5}}}}
 	line("family", f.encode())
 	line("stream out", encodeOut(&stream{outEpoch: 1, trimmed: 2, reach: 3, pred: predecessor{4, 5}}))
 	line("cmd trim", trim{to: 1, epoch: 2, pos: 3}.encode())
@@ -66,6 +66,20 @@ func TestFormatsAreFrozen(t *testing.T) {
 	line("cmd remove", encodeRemoveCounter(&CounterRef{Vertex: user, Metric: 2}))
 	line("cmd edit", encodeEdits(sampleEdits(), []int{0, 1, 2}))
 	line("cmd init", encodeInit(99, DefaultSchema(), 4))
+	line("cmd backfill", backfillStep{derivedName{1, 2}, beforeSlot(3), afterSlot(700)}.encode())
+	line("backfills", backfills{{derivedName{1, 2}, placeOf(note)}, {derivedName{3, 4}, place{}}}.encode())
+	line("cmd mark", markCommand{VertexHide, note}.encode())
+	line("cmd step", stepCommand{note, 77, jobPlace{3, hiddenIn, 1 << 40}, 128}.encode())
+	line("cmd end", endCommand{note, 77}.encode())
+	line("cmd given", encodeGiven(4095))
+	line("key mark", markKey(nil, note))
+	line("mark", sampleMark().encode())
+	w := rowWriter{}
+	for _, r := range hiddenRecords() {
+		w.add(&r)
+	}
+	line("row of hidden edges", w.buf)
+	line("totals hidden", totals{{t: 1, n: [4]uint64{4, 5, 6, 7}}}.encode())
 	line("owners", foundingOwners(3).encode())
 	line("cmd recover", RecoverCommand())
 	line("cmd skip", skip{from: 1, epoch: 2, cursor: 3, to: 400}.encode())
@@ -105,6 +119,22 @@ func sampleRecords() []record {
 	}
 }
 
+func sampleMark() *mark {
+	return &mark{state: VertexHiding, job: 77, began: 1_700_000_000_000_000, total: 5, done: 4, asked: 80, at: jobPlace{3, In, 9}, through: true}
+}
+
+func hiddenRecords() []record {
+	at, to := ListKey{Vertex: Vertex{2, 7}, Type: 1, Dir: In}, ListKey{Vertex: Vertex{1, 9}, Type: 1}
+	return []record{
+		{pos: 5, kind: recAskDelete, list: to, peer: 7},
+		{pos: 6, kind: recAskHide, list: to, peer: 7},
+		{pos: 7, kind: recAskShow, list: to, peer: 7},
+		{pos: 9, kind: recHide, list: at, peer: 9, time: 1000, bits: bySource | byDest},
+		{pos: 10, kind: recShow, list: at, peer: 9, time: 1000, props: []byte("p")},
+		{pos: 300, kind: recDrop, list: at, peer: 9, time: 1000},
+	}
+}
+
 func sampleMutations() []Mutation {
 	return []Mutation{
 		{Op: OpAdd, Type: 1, Src: 1, Dst: MaxID, Time: 5, Props: []byte("abc")},
@@ -137,10 +167,18 @@ func sampleToken() Token {
 }
 
 func TestRowsAndCommandsComeBackAsTheyWere(t *testing.T) {
-	recs := sampleRecords()
+	recs := append(sampleRecords(), hiddenRecords()...)
+	for i := range hiddenRecords() {
+		recs[len(sampleRecords())+i].pos += 2000
+	}
 	w := rowWriter{withPrev: true}
 	for i := range recs {
 		w.add(&recs[i])
+	}
+	mk, err := decodeMark(sampleMark().encode())
+	must(t, err)
+	if mk != *sampleMark() {
+		t.Errorf("mark: %+v, want %+v", mk, *sampleMark())
 	}
 	r := readRow(w.buf)
 	for i := range recs {
@@ -255,6 +293,13 @@ func FuzzDecoders(f *testing.F) {
 			}
 		}
 		_, _ = decodeTrim(b)
+		_, _ = decodeBackfills(b)
+		_, _ = decodeBackfillStep(b)
+		_, _ = decodeMark(b)
+		_, _ = decodeMarkCommand(b)
+		_, _ = decodeStep(b)
+		_, _ = decodeEnd(b)
+		_, _ = decodeTotals(b)
 		_, _ = decodeSkip(b)
 		_, _, _, _ = decodeInit(b)
 		_, _ = decodeOwners(b)
@@ -291,7 +336,7 @@ func FuzzSchema(f *testing.F) {
 // marked as corruption, never with a panic.
 func FuzzApply(f *testing.F) {
 	inc := sampleIncrements()
-	for _, seed := range [][]byte{inc.encode(), encodeMutate(sampleMutations(), []int{0, 1, 2}), {cmdExpire}, {cmdRecover}, skip{from: 1, to: 2}.encode(), {99}, {}} {
+	for _, seed := range [][]byte{inc.encode(), encodeMutate(sampleMutations(), []int{0, 1, 2}), {cmdExpire}, {cmdRecover}, markCommand{VertexDelete, Vertex{1, 2}}.encode(), stepCommand{vertex: Vertex{1, 2}, edges: 9}.encode(), encodeGiven(3), skip{from: 1, to: 2}.encode(), {99}, {}} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, cmd []byte) {

@@ -89,6 +89,11 @@ type Config struct {
 	// StaleReads is how old the state of a replica that follows may be to answer
 	// MinimizeLatency reads. Default 1 s.
 	StaleReads time.Duration
+	// JobEdges is how many edges a second, at most, the jobs on vertices of a node pass.
+	// Default 20,000.
+	JobEdges int
+	// Jobs, where set, may refuse to begin jobs on vertices, with ErrOldProgram.
+	Jobs func() error
 	// Admit, where set, may refuse writes, e.g. with ErrDiskFull.
 	Admit func(deleting bool) error
 	// Edits reports whether every node of the cluster knows edits of counters. nil: so it is.
@@ -112,6 +117,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.MaxBacklogAge == 0 {
 		c.MaxBacklogAge = 5 * time.Second
+	}
+	if c.JobEdges == 0 {
+		c.JobEdges = 20_000
 	}
 	if c.FreshWait == 0 {
 		c.FreshWait = 2 * time.Second

@@ -11,9 +11,11 @@ import (
 //
 //	data      slot [2] | vertex type [2] | vertex id [8] | family [1] | …
 //	  0x10    … | edge type [2] | direction [1]                              list head
+//	          (direction: OUT, IN, hidden, hidden IN)
 //	  0x10    … | edge type [2] | direction [1] | order [1] | page number [4]  list page
 //	  0x20    counter row of the vertex
 //	  0x21    … | metric [2]                                                 expiry of a metric
+//	          slot [2] | 0xFFFD | vertex type [2] | vertex id [8]            mark of a vertex
 //	          slot [2] | 0xFFFE | …                                          dedupe rows (kv/counter)
 //	          slot [2] | 0xFFFF | key                                        free-form counter
 //	local     0xFFF0 [2] | shard [4] | family [1] | …
@@ -41,6 +43,7 @@ const (
 	familyCounter = 0x20
 	familyExpiry  = 0x21
 
+	typeMark    = 0xFFFD
 	typeDedupe  = 0xFFFE
 	typeFreeKey = 0xFFFF
 
@@ -117,7 +120,7 @@ func parseListKey(k []byte) (l ListKey, page []byte, ok bool) {
 	l.Vertex = Vertex{Type: VertexType(binary.BigEndian.Uint16(k[2:])), ID: binary.BigEndian.Uint64(k[4:])}
 	l.Type = EdgeType(binary.BigEndian.Uint16(k[13:]))
 	l.Dir = Direction(k[15])
-	return l, k[headSize:], binary.BigEndian.Uint16(k) < NumSlots && VertexType(l.Vertex.Type) <= maxTypeID
+	return l, k[headSize:], l.Dir <= hiddenIn && binary.BigEndian.Uint16(k) < NumSlots && VertexType(l.Vertex.Type) <= maxTypeID
 }
 
 func slotSpan(first, last Slot) (lower, upper []byte) {
@@ -170,7 +173,7 @@ func knownKey(k []byte) bool {
 		return len(k) > 6 && bytes.IndexByte(localFamilies, k[6]) >= 0
 	case first >= NumSlots:
 		return false
-	case kind == typeDedupe, kind == typeFreeKey:
+	case kind == typeMark, kind == typeDedupe, kind == typeFreeKey:
 		return true
 	case kind > maxTypeID || len(k) <= 12:
 		return false

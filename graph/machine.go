@@ -39,6 +39,7 @@ type Machine struct {
 	own         *Claim         // of this shard in owners; nil: none
 	counters    *counter.State // nil without slots
 	backfills   backfills
+	marks       marks
 
 	// Working set since the last cut.
 	lists     map[ListKey]*openList
@@ -136,7 +137,7 @@ func openMachine(cfg MachineConfig, cache *pageCache) (*Machine, error) {
 		cfg.Retain = 1 << 20
 	}
 	m := &Machine{
-		cfg: cfg, cache: cache,
+		cfg: cfg, cache: cache, marks: newMarks(),
 		lists: map[ListKey]*openList{}, blind: newBlind(), treesNoted: map[string]bool{},
 		changes: rowWriter{withPrev: true},
 		derived: derivedSums{sums: map[CounterRef]int64{}},
@@ -212,6 +213,14 @@ func (m *Machine) command(cmd []byte) (any, error) {
 		return nil, err
 	case cmdBackfill:
 		return nil, m.applyBackfill(body)
+	case cmdMark:
+		return m.applyMark(body)
+	case cmdStep:
+		return nil, m.applyStep(body)
+	case cmdEnd:
+		return nil, m.applyEnd(body)
+	case cmdGiven:
+		return m.applyGiven(body)
 	case cmdRecover:
 		return nil, m.applyRecover()
 	case cmdSkip:
@@ -372,6 +381,9 @@ func (m *Machine) cutAll(b kv.Batch) error {
 			return err
 		}
 	}
+	if err := m.marks.cut(b); err != nil {
+		return err
+	}
 	for i := range m.rows {
 		if err := b.Set(m.rows[i].key, m.rows[i].value); err != nil {
 			return err
@@ -429,6 +441,7 @@ func (m *Machine) Publish(uint64) {
 	m.renewStreams()
 	clear(m.lists)
 	clear(m.written)
+	clear(m.marks.dirty)
 	m.rows, m.trims, m.touched = m.rows[:0], m.trims[:0], m.touched[:0]
 	m.keys, m.written, m.stale = m.keys[:0], m.written[:0], m.stale[:0]
 	m.schemaNew, m.ownersNew, m.backfillsNew = false, false, false
@@ -446,6 +459,7 @@ func (m *Machine) publishView() error {
 		changeFloor: m.changeFloor, owners: m.owners, own: m.own, family: m.family, backfills: m.backfills, nextExpiry: counter.Never, nextForget: counter.Never,
 	}
 	if m.counters != nil {
+		v.marked, v.jobs = len(m.marks.of), m.marks.runningJobs()
 		v.nextExpiry, v.nextForget = m.counters.NextExpiry(), m.counters.NextForget()
 	}
 	v.refs.Store(1)
@@ -488,7 +502,7 @@ func (m *Machine) Restore() error {
 	m.cache.forget()
 	m.schema, m.totals, m.pos, m.changeFloor, m.floorCut = nil, totals{}, 0, 0, 0
 	m.recoveries, m.recovered = 0, false
-	m.backfills, m.backfillsNew = nil, false
+	m.backfills, m.backfillsNew, m.marks = nil, false, newMarks()
 	m.owners, m.own, m.counters, m.family, m.child, m.rewrites = nil, nil, nil, nil, nil, nil
 	clear(m.treesNoted)
 	m.blind = newBlind()

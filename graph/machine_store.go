@@ -282,6 +282,11 @@ func (m *Machine) setOwners(o owners) error {
 		if m.counters, err = counter.Open(counterConfig(own), m.cfg.Store); err != nil {
 			return fmt.Errorf("counters: %w", err)
 		}
+		if m.own == nil {
+			if m.marks, err = loadMarks(m.cfg.Store, own); err != nil {
+				return err
+			}
+		}
 		for s := own.First; m.own == nil && s <= own.Last; s++ {
 			m.last[s].Store(m.pos)
 		}

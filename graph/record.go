@@ -18,6 +18,10 @@ import (
 //	counter = flagGone: it is there no more, flagExpires: it will not be at some time
 //	          metric (uvarint), flagKey: length (uvarint) key; value (varint)
 //	derived = metric (uvarint) delta (varint)
+//	ask     = edge: of the list that holds the fact
+//	hide    = edge, bits (uvarint)
+//	show    = edge
+//	drop    = edge
 //
 // The row lies under its last position, so a seek to p finds the row that holds
 // p; positions within a row rise and need not be adjacent.
@@ -31,7 +35,19 @@ const (
 	recUpdate
 	recCounter
 	recDerived
+
+	// For a shard that has a fact, from the one at the edge's other end.
+	recAskDelete
+	recAskHide
+	recAskShow
+	// From the shard that has a fact.
+	recHide // the fact is hidden
+	recShow // it is not any more
+	recDrop // it was, and is deleted
 )
+
+// ofEdge reports whether a record is about an edge.
+func (k recordKind) ofEdge() bool { return k <= recUpdate || k >= recAskDelete }
 
 const (
 	recKindMask = 0x0f
@@ -61,6 +77,7 @@ type record struct {
 	metric Metric
 	key    string // free-form counter
 	value  int64  // recCounter: the new value; recDerived: the delta
+	bits   byte   // recHide: of the fact
 	// recCounter: the counter was removed; it has an expiry.
 	gone, expires bool
 }
@@ -106,7 +123,7 @@ func (w *rowWriter) add(r *record) {
 	b = binary.AppendUvarint(b, uint64(r.list.Vertex.Type))
 	b = binary.AppendUvarint(b, r.list.Vertex.ID)
 	w.pos = r.pos
-	if r.kind <= recUpdate {
+	if r.kind.ofEdge() {
 		w.buf = w.appendEdge(b, r, head)
 		return
 	}
@@ -124,6 +141,9 @@ func (w *rowWriter) appendEdge(b []byte, r *record, head byte) []byte {
 	w.time = r.time
 	if r.kind == recUpdate {
 		b = binary.AppendVarint(b, r.oldTime-r.time)
+	}
+	if r.kind == recHide {
+		b = binary.AppendUvarint(b, uint64(r.bits))
 	}
 	if head&flagPrev != 0 {
 		b = binary.AppendUvarint(b, r.pos-r.prev)
@@ -164,13 +184,16 @@ func (r *rowReader) next() bool {
 		rec.list.Dir = In
 	}
 	switch rec.kind {
-	case recAdd, recDelete, recUpdate:
+	case recAdd, recDelete, recUpdate, recAskDelete, recAskHide, recAskShow, recHide, recShow, recDrop:
 		rec.list.Type = EdgeType(in.uint16())
 		rec.peer = in.uvarint()
 		rec.time = r.time + in.varint()
 		r.time = rec.time
 		if rec.kind == recUpdate {
 			rec.oldTime = rec.time + in.varint()
+		}
+		if rec.kind == recHide {
+			rec.bits = byte(in.uint16())
 		}
 		if head&flagPrev != 0 {
 			rec.prev = rec.pos - in.uvarint()

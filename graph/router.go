@@ -39,6 +39,9 @@ type Service interface {
 	SetCounter(ctx context.Context, c CounterRef, value, expireAt int64) (string, error)
 	DeleteCounter(ctx context.Context, c CounterRef) (bool, string, error)
 	EditCounters(ctx context.Context, es []CounterEdit) ([]EditResult, error)
+	// Operations on whole vertices, and what is at work in the background.
+	VertexJob(ctx context.Context, op VertexOp, v Vertex) (VertexJob, error)
+	ShardJobs(ctx context.Context, shard uint32) (ShardJobs, error)
 	// What caches ask.
 	LastChanges(ctx context.Context, shard uint32, slots []Slot, at []uint64) (timeline uint64, err error)
 	Excerpts(ctx context.Context, wants []ExcerptWant, got []Excerpt) error

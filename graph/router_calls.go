@@ -15,6 +15,44 @@ func (r *Router) Mutate(ctx context.Context, ms []Mutation, wait Wait) ([]Mutati
 	if err := g.normalizeAll(s, ms); err != nil {
 		return nil, "", err
 	}
+	refused, err := r.refusals(ctx, s, ms)
+	if err != nil {
+		return nil, "", err
+	}
+	if len(refused) > 0 {
+		return r.mutateRest(ctx, ms, wait, refused)
+	}
+	return r.mutate(ctx, s, ms, wait)
+}
+
+// mutateRest is Mutate without the mutations that are refused.
+func (r *Router) mutateRest(ctx context.Context, ms []Mutation, wait Wait, refused map[int]error) ([]MutationResult, string, error) {
+	results := make([]MutationResult, len(ms))
+	var rest []Mutation
+	var places []int
+	for i := range ms {
+		if err := refused[i]; err != nil {
+			results[i] = MutationResult{Outcome: Failed, Err: err}
+			continue
+		}
+		rest, places = append(rest, ms[i]), append(places, i)
+	}
+	if len(rest) == 0 {
+		return results, (&Token{Timeline: r.cfg.Local.cfg.Timeline}).Encode(), nil
+	}
+	done, token, err := r.mutate(ctx, r.cfg.Local.Schema(), rest, wait)
+	if err != nil {
+		return nil, "", err
+	}
+	for j, i := range places {
+		results[i] = done[j]
+	}
+	return results, token, nil
+}
+
+// mutate spreads mutations over the nodes that lead their sources' shards.
+func (r *Router) mutate(ctx context.Context, s *Schema, ms []Mutation, wait Wait) ([]MutationResult, string, error) {
+	g := r.cfg.Local
 	results := make([]MutationResult, len(ms))
 	shardOf := func(i int) uint32 {
 		def, _ := s.EdgeTypeByID(ms[i].Type)

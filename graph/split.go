@@ -330,6 +330,7 @@ func (m *Machine) publishSplits() error {
 	}
 	id := m.child.child
 	m.child = nil
+	m.marks.drop(m.own)
 	var err error
 	if m.counters, err = counter.Open(counterConfig(m.own), m.cfg.Store); err != nil {
 		return fmt.Errorf("counters: %w", err)

@@ -12,14 +12,18 @@ import (
 // has no edge of a type at all.
 //
 //	row: version [1] | n × (edge type, OUT edges, IN edges) (uvarint), by edge type
+//	version 2, where edges are hidden: … OUT, IN, hidden, hidden IN edges
 type totals []total
 
 type total struct {
 	t EdgeType
-	n [2]uint64 // by direction
+	n [4]uint64 // by direction
 }
 
-const totalsVersion = 1
+const (
+	totalsVersion       = 1
+	hiddenTotalsVersion = 2
+)
 
 func (ts *totals) of(t EdgeType) *total {
 	i, ok := slices.BinarySearchFunc(*ts, t, func(x total, t EdgeType) int { return int(x.t) - int(t) })
@@ -40,23 +44,34 @@ func (ts *totals) add(l ListKey, kind recordKind) {
 }
 
 func (ts totals) encode() []byte {
-	b := []byte{totalsVersion}
+	b, n := []byte{totalsVersion}, int(hidden)
+	if slices.ContainsFunc(ts, func(x total) bool { return x.n[hidden] > 0 || x.n[hiddenIn] > 0 }) {
+		b[0], n = hiddenTotalsVersion, len(total{}.n)
+	}
 	for _, x := range ts {
 		b = binary.AppendUvarint(b, uint64(x.t))
-		b = binary.AppendUvarint(b, x.n[Out])
-		b = binary.AppendUvarint(b, x.n[In])
+		for _, count := range x.n[:n] {
+			b = binary.AppendUvarint(b, count)
+		}
 	}
 	return b
 }
 
 func decodeTotals(b []byte) (totals, error) {
 	d := decoder{b: b}
-	if v := d.byte(); v != totalsVersion && d.err == nil {
+	n := int(hidden)
+	switch v := d.byte(); {
+	case v == hiddenTotalsVersion:
+		n = len(total{}.n)
+	case v != totalsVersion && d.err == nil:
 		return nil, kv.Corruptionf("totals: version %d", v)
 	}
 	var ts totals
 	for len(d.b) > 0 {
-		x := total{t: EdgeType(d.uint16()), n: [2]uint64{d.uvarint(), d.uvarint()}}
+		x := total{t: EdgeType(d.uint16())}
+		for i := range x.n[:n] {
+			x.n[i] = d.uvarint()
+		}
 		if len(ts) > 0 && ts[len(ts)-1].t >= x.t {
 			d.fail("totals: out of order")
 		}

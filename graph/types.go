@@ -38,10 +38,7 @@ const (
 )
 
 func (d Direction) String() string {
-	if d == Out {
-		return "out"
-	}
-	return "in"
+	return [...]string{"out", "in", "hidden", "hidden in"}[min(d, hiddenIn)]
 }
 
 // Op is what a mutation does.
@@ -83,6 +80,10 @@ const (
 	InversePending         // durable; the inverse follows by itself
 	Failed                 // refused, nothing was changed
 	Unknown                // it may or may not have taken effect
+
+	// Of a shard's answer only.
+	refusedDeleting // ErrDeleting
+	refusedHidden   // ErrHidden
 )
 
 // MutationResult is the answer to one mutation. Err is set for InversePending,

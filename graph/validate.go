@@ -140,6 +140,9 @@ func resolveList(s *Schema, l ListKey) (ListKey, error) {
 	if err := checkID("vertex.id", l.Vertex.ID); err != nil {
 		return l, err
 	}
+	if l.Dir > In {
+		return l, invalid("direction", "OUT or IN", "direction %d", l.Dir)
+	}
 	want := def.From
 	if l.Dir == In {
 		want = def.To

@@ -33,6 +33,9 @@ type view struct {
 	family *family
 	// backfills say which sums are not part of derived counters yet.
 	backfills backfills
+	// marked vertices are not plain; jobs are at work on some of them.
+	marked int
+	jobs   []runningJob
 
 	schema   *Schema
 	timeline uint64

@@ -148,6 +148,10 @@ func (w *write) answered(p *part, res *mutateResult) {
 	for j, m := range p.pick {
 		out := res.outcomes[j]
 		w.results[m] = MutationResult{Outcome: out, Changed: out == Changed}
+		if err := refusalOf(out); err != nil {
+			w.results[m] = MutationResult{Outcome: Failed, Err: fmt.Errorf("mutations[%d]: %w", m, err)}
+			continue
+		}
 		if out == Failed {
 			def, _ := w.schema.EdgeTypeByID(w.ms[m].Type)
 			w.results[m].Err = w.g.disowned(p.shard, SlotOf(def.fact(w.ms[m].Src).Vertex))
@@ -162,6 +166,17 @@ func (w *write) answered(p *part, res *mutateResult) {
 		k := [2]uint32{p.shard, s.to}
 		w.waits[k] = max(w.waits[k], s.pos)
 	}
+}
+
+// refusalOf is why a shard refused a mutation, nil where it did not.
+func refusalOf(out Outcome) error {
+	switch out {
+	case refusedDeleting:
+		return ErrDeleting
+	case refusedHidden:
+		return ErrHidden
+	}
+	return nil
 }
 
 // awaitInverses waits until the inverses are applied, and marks the mutations

@@ -13,6 +13,7 @@ type Backend interface {
 	Writer
 	Reader
 	Walker
+	Vertices
 	Counters
 	Operator
 }
@@ -35,6 +36,13 @@ type Reader interface {
 	// CountEdges fills counts, one for each of lists.
 	CountEdges(ctx context.Context, opts graph.ReadOptions, lists []graph.ListKey, w graph.Window, counts []uint64) (string, error)
 	ListEdges(ctx context.Context, opts graph.ReadOptions, q graph.ListQuery) (graph.ListPage, error)
+}
+
+// Vertices deletes, hides and restores vertices, by jobs in the background.
+type Vertices interface {
+	VertexJob(ctx context.Context, op graph.VertexOp, v graph.Vertex) (graph.VertexJob, error)
+	// Jobs are those at work, by shard.
+	Jobs(ctx context.Context) ([]graph.ShardJobs, error)
 }
 
 // Walker answers questions that take many lists.

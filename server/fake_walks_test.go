@@ -19,3 +19,11 @@ func (f *fake) Combine(ctx context.Context, opts graph.ReadOptions, _ graph.SetQ
 func (f *fake) IntersectMany(ctx context.Context, opts graph.ReadOptions, q graph.ManyQuery) ([]graph.ManyResult, string, error) {
 	return make([]graph.ManyResult, len(q.Lists)), "", f.read(ctx, opts)
 }
+
+func (f *fake) VertexJob(ctx context.Context, _ graph.VertexOp, v graph.Vertex) (graph.VertexJob, error) {
+	return graph.VertexJob{Vertex: v}, f.read(ctx, graph.ReadOptions{})
+}
+
+func (f *fake) Jobs(ctx context.Context) ([]graph.ShardJobs, error) {
+	return nil, f.read(ctx, graph.ReadOptions{})
+}

@@ -253,13 +253,17 @@ func (r *clusterRun) readFor(ctx context.Context, readers *crew, what string, do
 	defer cancel()
 	var live atomic.Int64
 	defer r.progress.during("reads "+what, &live, 0)()
+	return steady(ctx, measure.Load{Duration: 2 * time.Second, Rate: r.plan.readRate, Live: &live}, readers, do)
+}
+
+// steady puts a load on until do returns, in slices of the load's duration, as nobody
+// knows beforehand how long do takes.
+func steady(ctx context.Context, load measure.Load, callers *crew, do func(context.Context) error) (*measure.Result, error) {
 	total := &measure.Result{}
 	done := make(chan error, 1)
 	go func() { done <- do(ctx) }()
-	// Slices of two seconds, as nobody knows beforehand how long a move takes.
-	load := measure.Load{Duration: 2 * time.Second, Rate: r.plan.readRate, Live: &live}
 	for {
-		part, err := measure.Run(ctx, load, readers.workers)
+		part, err := measure.Run(ctx, load, callers.workers)
 		if err != nil {
 			return nil, err
 		}

@@ -39,10 +39,11 @@ directory, stopped and removed at the end, also after an error or Ctrl-C.`,
   lianabench run --mix feed --rate 5000 --html feed.html
   lianabench celebrity --edges 2000000
   lianabench suite --quick --html suite.html
-  lianabench cluster`,
+  lianabench cluster
+  lianabench vertex`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newRunCommand(), newCelebrityCommand(), newCurveCommand(), newSizeCommand(), newRawCommand(), newSuiteCommand(), newClusterCommand())
+	root.AddCommand(newRunCommand(), newCelebrityCommand(), newCurveCommand(), newSizeCommand(), newRawCommand(), newSuiteCommand(), newClusterCommand(), newVertexCommand())
 	return root
 }

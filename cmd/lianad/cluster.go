@@ -60,6 +60,7 @@ type domain interface {
 	server.Writer
 	server.Reader
 	server.Walker
+	server.Vertices
 	server.Counters
 }
 
@@ -296,6 +297,14 @@ func (n *node) openCluster(schema *graph.Schema) error {
 		first = m.firstMap(schema)
 	}
 	return m.member.StartCatalog(first)
+}
+
+// jobs refuses jobs on vertices while a node could not read their entries.
+func (m *membership) jobs() error {
+	if !m.reached(catalog.VertexLevel) {
+		return graph.ErrOldProgram
+	}
+	return nil
 }
 
 // firstSchema is what this node begins with where its data has none: the cluster's, or

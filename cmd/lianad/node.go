@@ -152,7 +152,8 @@ func (n *node) openGraph(schema *graph.Schema) (err error) {
 		Replicas: n.cluster.replicas(n.shards.Replicas(), id.Shards), Remote: n.cluster.member,
 		CacheBytes: s.PageCacheBytes, Lists: s.Lists.options(), Retain: s.ChangeLogEntries,
 		MaxBacklogBytes: s.MaxBacklogBytes, MaxBacklogAge: s.MaxBacklogAge, FreshWait: s.FreshWait,
-		Admit: n.guard.Admit, Edits: func() bool { return n.cluster.reached(catalog.EditLevel) }, Logger: n.log, Now: n.host.now(),
+		Admit: n.guard.Admit, Edits: func() bool { return n.cluster.reached(catalog.EditLevel) }, Jobs: n.cluster.jobs,
+		Logger: n.log, Now: n.host.now(),
 	})
 	if err != nil || schema == nil {
 		return err

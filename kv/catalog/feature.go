@@ -24,8 +24,12 @@ const (
 	// call between nodes that asks for them.
 	EditLevel = 4
 
+	// VertexLevel: the entries and records with which vertices are deleted, hidden and
+	// restored.
+	VertexLevel = 5
+
 	// ThisLevel is the level of this program.
-	ThisLevel = EditLevel
+	ThisLevel = VertexLevel
 
 	// MaxLevel bounds levels. It is part of the format.
 	MaxLevel = 1<<31 - 1

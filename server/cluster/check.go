@@ -22,14 +22,16 @@ const (
 	digestPause = 200 * time.Millisecond
 	endsTries   = 50 // looks at ends that differ and do not stand still
 	endsPause   = 50 * time.Millisecond
-	maxFindings = 1000
+	// looks at derived counters that differ, each of which reads all of them
+	derivedTries = 10
+	maxFindings  = 1000
 )
 
 // Check implements server.Cluster. Every node proves what it has replicas of, then the
 // replicas of each shard are compared, then edges whose ends no node has both of.
 func (m *Member) Check(ctx context.Context, progress func(graph.CheckProgress)) (graph.CheckReport, error) {
 	mp := m.Map()
-	c := &clusterCheck{m: m, mp: mp, seed: rand.Uint64(), nodes: map[uint32][]string{}, leads: map[uint32]string{}, at: m.auditor}
+	c := &clusterCheck{m: m, mp: mp, seed: rand.Uint64(), nodes: map[uint32][]string{}, leads: map[uint32]string{}, told: map[derivedName]bool{}, at: m.auditor}
 	reports := m.ask(ctx, mp)
 	for _, n := range mp.Nodes {
 		if n.State != catalog.Removed && reports[n.ID] == nil {
@@ -49,7 +51,7 @@ func (m *Member) Check(ctx context.Context, progress func(graph.CheckProgress)) 
 		}
 	}
 	for _, step := range []func(context.Context) error{
-		func(ctx context.Context) error { return c.eachNode(ctx, progress) }, c.replicas, c.ends,
+		func(ctx context.Context) error { return c.eachNode(ctx, progress) }, c.replicas, c.ends, c.derived,
 	} {
 		if err := step(ctx); err != nil {
 			return c.report, err
@@ -66,6 +68,7 @@ type clusterCheck struct {
 	nodes     map[uint32][]string // with a replica, by shard
 	leads     map[uint32]string
 	elsewhere uint64
+	told      map[derivedName]bool // derived counters that are faults
 	at        func(node string) (peer.Auditor, error)
 
 	mu     sync.Mutex

@@ -15,6 +15,8 @@ type Auditor interface {
 	SumEnds(ctx context.Context, shard uint32, seed uint64) ([]uint64, error)
 	FindEnds(ctx context.Context, shard uint32, seed uint64, sums []uint32) ([]graph.EdgeEnd, error)
 	LookAtEnds(ctx context.Context, shard uint32, seed uint64, ends []graph.EdgeEnd) (*graph.SeenEnds, error)
+	SumDerived(ctx context.Context, shard uint32, seed uint64) ([]uint64, error)
+	FindDerived(ctx context.Context, shard uint32, seed uint64, sums []uint32) (*graph.DerivedParts, error)
 }
 
 var _ Auditor = (*Client)(nil)
@@ -73,13 +75,53 @@ func (a *audit) LookAtEnds(ctx context.Context, req *peerv1.LookAtEndsRequest) (
 	}, nil
 }
 
+func (a *audit) SumDerived(ctx context.Context, req *peerv1.SumEndsRequest) (*peerv1.SumEndsResponse, error) {
+	sums, err := a.local.SumDerived(ctx, req.GetShard(), req.GetSeed())
+	if err != nil {
+		return nil, StatusOf(err)
+	}
+	return &peerv1.SumEndsResponse{Sums: sums}, nil
+}
+
+func (a *audit) FindDerived(ctx context.Context, req *peerv1.FindEndsRequest) (*peerv1.FindDerivedResponse, error) {
+	found, err := a.local.FindDerived(ctx, req.GetShard(), req.GetSeed(), req.GetSums())
+	if err != nil {
+		return nil, StatusOf(err)
+	}
+	wire := func(p graph.DerivedPart) *peerv1.DerivedPart {
+		return &peerv1.DerivedPart{VertexType: uint32(p.Owner.Type), VertexId: p.Owner.ID, Metric: uint32(p.Metric), Sum: p.Sum, Value: p.Value}
+	}
+	return &peerv1.FindDerivedResponse{Parts: each(found.Parts, wire), Given: found.Given, Received: found.Received}, nil
+}
+
+// SumDerived implements Auditor.
+func (c *Client) SumDerived(ctx context.Context, shard uint32, seed uint64) ([]uint64, error) {
+	r, err := call(ctx, c, false, c.audit.SumDerived, &peerv1.SumEndsRequest{Shard: shard, Seed: seed})
+	return r.GetSums(), err
+}
+
+// FindDerived implements Auditor.
+func (c *Client) FindDerived(ctx context.Context, shard uint32, seed uint64, sums []uint32) (*graph.DerivedParts, error) {
+	r, err := call(ctx, c, false, c.audit.FindDerived, &peerv1.FindEndsRequest{Shard: shard, Seed: seed, Sums: sums})
+	if err != nil {
+		return nil, err
+	}
+	part := func(p *peerv1.DerivedPart) graph.DerivedPart {
+		return graph.DerivedPart{
+			Owner:  graph.Vertex{Type: graph.VertexType(p.GetVertexType()), ID: p.GetVertexId()},
+			Metric: graph.Metric(p.GetMetric()), Sum: p.GetSum(), Value: p.GetValue(),
+		}
+	}
+	return &graph.DerivedParts{Parts: each(r.GetParts(), part), Given: r.GetGiven(), Received: r.GetReceived()}, nil
+}
+
 func wireEnd(e graph.EdgeEnd) *peerv1.EdgeEnd {
-	return &peerv1.EdgeEnd{Type: uint32(e.Type), Src: e.Src, Dst: e.Dst, AtSource: e.AtSource, Content: e.Content}
+	return &peerv1.EdgeEnd{Type: uint32(e.Type), Src: e.Src, Dst: e.Dst, AtSource: e.AtSource, Content: e.Content, Hidden: e.Hidden}
 }
 
 func edgeEnd(e *peerv1.EdgeEnd) graph.EdgeEnd {
 	return graph.EdgeEnd{
-		EdgeName: graph.EdgeName{Type: graph.EdgeType(e.GetType()), Src: e.GetSrc(), Dst: e.GetDst()},
+		EdgeName: graph.EdgeName{Type: graph.EdgeType(e.GetType()), Src: e.GetSrc(), Dst: e.GetDst(), Hidden: e.GetHidden()},
 		AtSource: e.GetAtSource(), Content: e.GetContent(),
 	}
 }

@@ -138,6 +138,17 @@ func (e *echo) Excerpts(ctx context.Context, wants []graph.ExcerptWant, got []gr
 	return e.answer(ctx, []any{wants})
 }
 
+func (e *echo) VertexJob(ctx context.Context, op graph.VertexOp, v graph.Vertex) (graph.VertexJob, error) {
+	return graph.VertexJob{Vertex: v, State: graph.VertexHiding, Began: 5, Total: 1 << 40, Done: 6}, e.answer(ctx, []any{op, v})
+}
+
+func (e *echo) ShardJobs(ctx context.Context, shard uint32) (graph.ShardJobs, error) {
+	return graph.ShardJobs{
+		Shard: shard, Vertices: []graph.VertexJob{{Vertex: graph.Vertex{Type: 1, ID: 2}, State: graph.VertexDeleting}},
+		Backfills: []graph.Backfill{{Vertex: 1, Metric: 3, Done: 0.5}},
+	}, e.answer(ctx, []any{shard})
+}
+
 func (e *echo) Deliver(ctx context.Context, to uint32, delivery []byte) ([]byte, error) {
 	return []byte("answer"), e.answer(ctx, []any{to, delivery})
 }
@@ -228,6 +239,7 @@ func TestCallsArriveAsTheyWereMade(t *testing.T) {
 		{Kind: graph.ExcerptNewest, List: list, Edges: 7}, {Kind: graph.ExcerptPeers, List: list, First: 1 << 63, Span: 16, Least: 2},
 		{Kind: graph.ExcerptPeers, List: list, Span: 16, Least: 9},
 	}
+	vertex := graph.Vertex{Type: 2, ID: 1 << 63}
 	reads := []graph.ListRead{
 		{List: list, Order: graph.OldestFirst, Window: graph.Window{Since: -1, Until: 3}, From: &edgelist.Key{Time: -4, ID: 8}, Limit: 5},
 		{List: list, Window: graph.AllTime(), Limit: 1},
@@ -306,6 +318,17 @@ func TestCallsArriveAsTheyWereMade(t *testing.T) {
 			timeline, err := c.LastChanges(ctx, 3, []graph.Slot{0, 4095}, at)
 			return []any{timeline, at}, err
 		}, []any{uint32(3), []graph.Slot{0, 4095}}, []any{uint64(77), []uint64{5, 1 << 60}}},
+		{"VertexJob", func() ([]any, error) {
+			job, err := c.VertexJob(ctx, graph.VertexHide, vertex)
+			return []any{job}, err
+		}, []any{graph.VertexHide, vertex}, []any{graph.VertexJob{Vertex: vertex, State: graph.VertexHiding, Began: 5, Total: 1 << 40, Done: 6}}},
+		{"ShardJobs", func() ([]any, error) {
+			jobs, err := c.ShardJobs(ctx, 9)
+			return []any{jobs}, err
+		}, []any{uint32(9)}, []any{graph.ShardJobs{
+			Shard: 9, Vertices: []graph.VertexJob{{Vertex: graph.Vertex{Type: 1, ID: 2}, State: graph.VertexDeleting}},
+			Backfills: []graph.Backfill{{Vertex: 1, Metric: 3, Done: 0.5}},
+		}}},
 		{"Excerpts", func() ([]any, error) {
 			got := make([]graph.Excerpt, len(wants))
 			err := c.Excerpts(ctx, wants, got)
@@ -459,10 +482,25 @@ func (e *echo) LookAtEnds(ctx context.Context, shard uint32, seed uint64, ends [
 	return testSeen(), e.answer(ctx, []any{shard, seed, ends})
 }
 
+func (e *echo) SumDerived(ctx context.Context, shard uint32, seed uint64) ([]uint64, error) {
+	return []uint64{1 << 63, 3}, e.answer(ctx, []any{shard, seed})
+}
+
+func (e *echo) FindDerived(ctx context.Context, shard uint32, seed uint64, sums []uint32) (*graph.DerivedParts, error) {
+	return testParts(), e.answer(ctx, []any{shard, seed, sums})
+}
+
+func testParts() *graph.DerivedParts {
+	return &graph.DerivedParts{
+		Parts: []graph.DerivedPart{{Owner: graph.Vertex{Type: 1, ID: 1 << 63}, Metric: 2, Sum: -3, Value: 4}},
+		Given: map[uint32]uint64{1: 2}, Received: map[uint32]uint64{4: 5, 6: 7},
+	}
+}
+
 func testEnds() []graph.EdgeEnd {
 	return []graph.EdgeEnd{
 		{EdgeName: graph.EdgeName{Type: 3, Src: 1 << 63, Dst: 2}, AtSource: true, Content: 9},
-		{EdgeName: graph.EdgeName{Type: 4, Src: 1, Dst: 1<<64 - 2}},
+		{EdgeName: graph.EdgeName{Type: 4, Src: 1, Dst: 1<<64 - 2, Hidden: true}},
 	}
 }
 
@@ -491,6 +529,10 @@ func TestAuditCallsArriveAsTheyWereMade(t *testing.T) {
 			[]uint64{0, 7, 1 << 63}},
 		"FindEnds": {func() (any, error) { return c.FindEnds(ctx, 8, 6, []uint32{1, 2}) }, []any{uint32(8), uint64(6), []uint32{1, 2}},
 			testEnds()},
+		"SumDerived": {func() (any, error) { return c.SumDerived(ctx, 8, 1<<63) }, []any{uint32(8), uint64(1 << 63)},
+			[]uint64{1 << 63, 3}},
+		"FindDerived": {func() (any, error) { return c.FindDerived(ctx, 8, 6, []uint32{1, 2}) }, []any{uint32(8), uint64(6), []uint32{1, 2}},
+			testParts()},
 		"LookAtEnds": {func() (any, error) { return c.LookAtEnds(ctx, 8, 6, testEnds()) }, []any{uint32(8), uint64(6), testEnds()},
 			testSeen()},
 	} {

@@ -1759,7 +1759,7 @@ var File_liana_v1_graph_proto protoreflect.FileDescriptor
 
 const file_liana_v1_graph_proto_rawDesc = "" +
 	"\n" +
-	"\x14liana/v1/graph.proto\x12\bliana.v1\x1a\x13liana/v1/sets.proto\x1a\x17liana/v1/traverse.proto\x1a\x14liana/v1/types.proto\"X\n" +
+	"\x14liana/v1/graph.proto\x12\bliana.v1\x1a\x13liana/v1/sets.proto\x1a\x17liana/v1/traverse.proto\x1a\x14liana/v1/types.proto\x1a\x15liana/v1/vertex.proto\"X\n" +
 	"\x0eAddEdgeRequest\x12\"\n" +
 	"\x04edge\x18\x01 \x01(\v2\x0e.liana.v1.EdgeR\x04edge\x12\"\n" +
 	"\x04wait\x18\x02 \x01(\x0e2\x0e.liana.v1.WaitR\x04wait\"A\n" +
@@ -1891,7 +1891,7 @@ const file_liana_v1_graph_proto_rawDesc = "" +
 	"\x0fINVERSE_PENDING\x10\x03\x12\n" +
 	"\n" +
 	"\x06FAILED\x10\x04\x12\x13\n" +
-	"\x0fOUTCOME_UNKNOWN\x10\x052\x8b\t\n" +
+	"\x0fOUTCOME_UNKNOWN\x10\x052\xdc\v\n" +
 	"\x05Graph\x12>\n" +
 	"\aAddEdge\x12\x18.liana.v1.AddEdgeRequest\x1a\x19.liana.v1.AddEdgeResponse\x12G\n" +
 	"\n" +
@@ -1906,7 +1906,13 @@ const file_liana_v1_graph_proto_rawDesc = "" +
 	"\n" +
 	"CountEdges\x12\x1b.liana.v1.CountEdgesRequest\x1a\x1c.liana.v1.CountEdgesResponse\x12V\n" +
 	"\x0fCountEdgesBatch\x12 .liana.v1.CountEdgesBatchRequest\x1a!.liana.v1.CountEdgesBatchResponse\x12D\n" +
-	"\tListEdges\x12\x1a.liana.v1.ListEdgesRequest\x1a\x1b.liana.v1.ListEdgesResponse\x12C\n" +
+	"\tListEdges\x12\x1a.liana.v1.ListEdgesRequest\x1a\x1b.liana.v1.ListEdgesResponse\x12B\n" +
+	"\fDeleteVertex\x12\x1d.liana.v1.DeleteVertexRequest\x1a\x13.liana.v1.VertexJob\x12>\n" +
+	"\n" +
+	"HideVertex\x12\x1b.liana.v1.HideVertexRequest\x1a\x13.liana.v1.VertexJob\x12D\n" +
+	"\rRestoreVertex\x12\x1e.liana.v1.RestoreVertexRequest\x1a\x13.liana.v1.VertexJob\x12B\n" +
+	"\fGetVertexJob\x12\x1d.liana.v1.GetVertexJobRequest\x1a\x13.liana.v1.VertexJob\x12A\n" +
+	"\bListJobs\x12\x19.liana.v1.ListJobsRequest\x1a\x1a.liana.v1.ListJobsResponse\x12C\n" +
 	"\bTraverse\x12\x19.liana.v1.TraverseRequest\x1a\x1a.liana.v1.TraverseResponse0\x01\x12D\n" +
 	"\tIntersect\x12\x1a.liana.v1.IntersectRequest\x1a\x1b.liana.v1.IntersectResponse\x12G\n" +
 	"\n" +
@@ -1964,16 +1970,23 @@ var file_liana_v1_graph_proto_goTypes = []any{
 	(Direction)(0),                  // 32: liana.v1.Direction
 	(*Window)(nil),                  // 33: liana.v1.Window
 	(Order)(0),                      // 34: liana.v1.Order
-	(*TraverseRequest)(nil),         // 35: liana.v1.TraverseRequest
-	(*IntersectRequest)(nil),        // 36: liana.v1.IntersectRequest
-	(*DifferenceRequest)(nil),       // 37: liana.v1.DifferenceRequest
-	(*UnionRequest)(nil),            // 38: liana.v1.UnionRequest
-	(*IntersectManyRequest)(nil),    // 39: liana.v1.IntersectManyRequest
-	(*TraverseResponse)(nil),        // 40: liana.v1.TraverseResponse
-	(*IntersectResponse)(nil),       // 41: liana.v1.IntersectResponse
-	(*DifferenceResponse)(nil),      // 42: liana.v1.DifferenceResponse
-	(*UnionResponse)(nil),           // 43: liana.v1.UnionResponse
-	(*IntersectManyResponse)(nil),   // 44: liana.v1.IntersectManyResponse
+	(*DeleteVertexRequest)(nil),     // 35: liana.v1.DeleteVertexRequest
+	(*HideVertexRequest)(nil),       // 36: liana.v1.HideVertexRequest
+	(*RestoreVertexRequest)(nil),    // 37: liana.v1.RestoreVertexRequest
+	(*GetVertexJobRequest)(nil),     // 38: liana.v1.GetVertexJobRequest
+	(*ListJobsRequest)(nil),         // 39: liana.v1.ListJobsRequest
+	(*TraverseRequest)(nil),         // 40: liana.v1.TraverseRequest
+	(*IntersectRequest)(nil),        // 41: liana.v1.IntersectRequest
+	(*DifferenceRequest)(nil),       // 42: liana.v1.DifferenceRequest
+	(*UnionRequest)(nil),            // 43: liana.v1.UnionRequest
+	(*IntersectManyRequest)(nil),    // 44: liana.v1.IntersectManyRequest
+	(*VertexJob)(nil),               // 45: liana.v1.VertexJob
+	(*ListJobsResponse)(nil),        // 46: liana.v1.ListJobsResponse
+	(*TraverseResponse)(nil),        // 47: liana.v1.TraverseResponse
+	(*IntersectResponse)(nil),       // 48: liana.v1.IntersectResponse
+	(*DifferenceResponse)(nil),      // 49: liana.v1.DifferenceResponse
+	(*UnionResponse)(nil),           // 50: liana.v1.UnionResponse
+	(*IntersectManyResponse)(nil),   // 51: liana.v1.IntersectManyResponse
 }
 var file_liana_v1_graph_proto_depIdxs = []int32{
 	29, // 0: liana.v1.AddEdgeRequest.edge:type_name -> liana.v1.Edge
@@ -2027,29 +2040,39 @@ var file_liana_v1_graph_proto_depIdxs = []int32{
 	21, // 48: liana.v1.Graph.CountEdges:input_type -> liana.v1.CountEdgesRequest
 	24, // 49: liana.v1.Graph.CountEdgesBatch:input_type -> liana.v1.CountEdgesBatchRequest
 	26, // 50: liana.v1.Graph.ListEdges:input_type -> liana.v1.ListEdgesRequest
-	35, // 51: liana.v1.Graph.Traverse:input_type -> liana.v1.TraverseRequest
-	36, // 52: liana.v1.Graph.Intersect:input_type -> liana.v1.IntersectRequest
-	37, // 53: liana.v1.Graph.Difference:input_type -> liana.v1.DifferenceRequest
-	38, // 54: liana.v1.Graph.Union:input_type -> liana.v1.UnionRequest
-	39, // 55: liana.v1.Graph.IntersectMany:input_type -> liana.v1.IntersectManyRequest
-	4,  // 56: liana.v1.Graph.AddEdge:output_type -> liana.v1.AddEdgeResponse
-	6,  // 57: liana.v1.Graph.DeleteEdge:output_type -> liana.v1.DeleteEdgeResponse
-	8,  // 58: liana.v1.Graph.UpdateEdge:output_type -> liana.v1.UpdateEdgeResponse
-	12, // 59: liana.v1.Graph.MutateEdges:output_type -> liana.v1.MutateEdgesResponse
-	14, // 60: liana.v1.Graph.StreamMutations:output_type -> liana.v1.StreamMutationsResponse
-	16, // 61: liana.v1.Graph.HasEdge:output_type -> liana.v1.HasEdgeResponse
-	18, // 62: liana.v1.Graph.HasEdges:output_type -> liana.v1.HasEdgesResponse
-	20, // 63: liana.v1.Graph.GetEdge:output_type -> liana.v1.GetEdgeResponse
-	22, // 64: liana.v1.Graph.CountEdges:output_type -> liana.v1.CountEdgesResponse
-	25, // 65: liana.v1.Graph.CountEdgesBatch:output_type -> liana.v1.CountEdgesBatchResponse
-	27, // 66: liana.v1.Graph.ListEdges:output_type -> liana.v1.ListEdgesResponse
-	40, // 67: liana.v1.Graph.Traverse:output_type -> liana.v1.TraverseResponse
-	41, // 68: liana.v1.Graph.Intersect:output_type -> liana.v1.IntersectResponse
-	42, // 69: liana.v1.Graph.Difference:output_type -> liana.v1.DifferenceResponse
-	43, // 70: liana.v1.Graph.Union:output_type -> liana.v1.UnionResponse
-	44, // 71: liana.v1.Graph.IntersectMany:output_type -> liana.v1.IntersectManyResponse
-	56, // [56:72] is the sub-list for method output_type
-	40, // [40:56] is the sub-list for method input_type
+	35, // 51: liana.v1.Graph.DeleteVertex:input_type -> liana.v1.DeleteVertexRequest
+	36, // 52: liana.v1.Graph.HideVertex:input_type -> liana.v1.HideVertexRequest
+	37, // 53: liana.v1.Graph.RestoreVertex:input_type -> liana.v1.RestoreVertexRequest
+	38, // 54: liana.v1.Graph.GetVertexJob:input_type -> liana.v1.GetVertexJobRequest
+	39, // 55: liana.v1.Graph.ListJobs:input_type -> liana.v1.ListJobsRequest
+	40, // 56: liana.v1.Graph.Traverse:input_type -> liana.v1.TraverseRequest
+	41, // 57: liana.v1.Graph.Intersect:input_type -> liana.v1.IntersectRequest
+	42, // 58: liana.v1.Graph.Difference:input_type -> liana.v1.DifferenceRequest
+	43, // 59: liana.v1.Graph.Union:input_type -> liana.v1.UnionRequest
+	44, // 60: liana.v1.Graph.IntersectMany:input_type -> liana.v1.IntersectManyRequest
+	4,  // 61: liana.v1.Graph.AddEdge:output_type -> liana.v1.AddEdgeResponse
+	6,  // 62: liana.v1.Graph.DeleteEdge:output_type -> liana.v1.DeleteEdgeResponse
+	8,  // 63: liana.v1.Graph.UpdateEdge:output_type -> liana.v1.UpdateEdgeResponse
+	12, // 64: liana.v1.Graph.MutateEdges:output_type -> liana.v1.MutateEdgesResponse
+	14, // 65: liana.v1.Graph.StreamMutations:output_type -> liana.v1.StreamMutationsResponse
+	16, // 66: liana.v1.Graph.HasEdge:output_type -> liana.v1.HasEdgeResponse
+	18, // 67: liana.v1.Graph.HasEdges:output_type -> liana.v1.HasEdgesResponse
+	20, // 68: liana.v1.Graph.GetEdge:output_type -> liana.v1.GetEdgeResponse
+	22, // 69: liana.v1.Graph.CountEdges:output_type -> liana.v1.CountEdgesResponse
+	25, // 70: liana.v1.Graph.CountEdgesBatch:output_type -> liana.v1.CountEdgesBatchResponse
+	27, // 71: liana.v1.Graph.ListEdges:output_type -> liana.v1.ListEdgesResponse
+	45, // 72: liana.v1.Graph.DeleteVertex:output_type -> liana.v1.VertexJob
+	45, // 73: liana.v1.Graph.HideVertex:output_type -> liana.v1.VertexJob
+	45, // 74: liana.v1.Graph.RestoreVertex:output_type -> liana.v1.VertexJob
+	45, // 75: liana.v1.Graph.GetVertexJob:output_type -> liana.v1.VertexJob
+	46, // 76: liana.v1.Graph.ListJobs:output_type -> liana.v1.ListJobsResponse
+	47, // 77: liana.v1.Graph.Traverse:output_type -> liana.v1.TraverseResponse
+	48, // 78: liana.v1.Graph.Intersect:output_type -> liana.v1.IntersectResponse
+	49, // 79: liana.v1.Graph.Difference:output_type -> liana.v1.DifferenceResponse
+	50, // 80: liana.v1.Graph.Union:output_type -> liana.v1.UnionResponse
+	51, // 81: liana.v1.Graph.IntersectMany:output_type -> liana.v1.IntersectManyResponse
+	61, // [61:82] is the sub-list for method output_type
+	40, // [40:61] is the sub-list for method input_type
 	40, // [40:40] is the sub-list for extension type_name
 	40, // [40:40] is the sub-list for extension extendee
 	0,  // [0:40] is the sub-list for field type_name
@@ -2063,6 +2086,7 @@ func file_liana_v1_graph_proto_init() {
 	file_liana_v1_sets_proto_init()
 	file_liana_v1_traverse_proto_init()
 	file_liana_v1_types_proto_init()
+	file_liana_v1_vertex_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -30,6 +30,11 @@ const (
 	Graph_CountEdges_FullMethodName      = "/liana.v1.Graph/CountEdges"
 	Graph_CountEdgesBatch_FullMethodName = "/liana.v1.Graph/CountEdgesBatch"
 	Graph_ListEdges_FullMethodName       = "/liana.v1.Graph/ListEdges"
+	Graph_DeleteVertex_FullMethodName    = "/liana.v1.Graph/DeleteVertex"
+	Graph_HideVertex_FullMethodName      = "/liana.v1.Graph/HideVertex"
+	Graph_RestoreVertex_FullMethodName   = "/liana.v1.Graph/RestoreVertex"
+	Graph_GetVertexJob_FullMethodName    = "/liana.v1.Graph/GetVertexJob"
+	Graph_ListJobs_FullMethodName        = "/liana.v1.Graph/ListJobs"
 	Graph_Traverse_FullMethodName        = "/liana.v1.Graph/Traverse"
 	Graph_Intersect_FullMethodName       = "/liana.v1.Graph/Intersect"
 	Graph_Difference_FullMethodName      = "/liana.v1.Graph/Difference"
@@ -69,6 +74,21 @@ type GraphClient interface {
 	CountEdgesBatch(ctx context.Context, in *CountEdgesBatchRequest, opts ...grpc.CallOption) (*CountEdgesBatchResponse, error)
 	// A page of a vertex's edges. OK with an empty next_page_token: that was all.
 	ListEdges(ctx context.Context, in *ListEdgesRequest, opts ...grpc.CallOption) (*ListEdgesResponse, error)
+	// Begin a job on all edges of a vertex, and answer at once; GetVertexJob and ListJobs
+	// tell how far it has come. Asked for again they change nothing.
+	//
+	// Deletes the vertex: its edges in both directions, and its counters. Until the job has
+	// ended, edges to and from it are refused (VERTEX_DELETING); then it is plain, as one
+	// that never was.
+	DeleteVertex(ctx context.Context, in *DeleteVertexRequest, opts ...grpc.CallOption) (*VertexJob, error)
+	// Takes the edges of the vertex out of every list and count. They can still be deleted;
+	// new ones to and from it are refused (VERTEX_HIDDEN).
+	HideVertex(ctx context.Context, in *HideVertexRequest, opts ...grpc.CallOption) (*VertexJob, error)
+	// Brings hidden edges back as they were, but for those whose other end is hidden too.
+	RestoreVertex(ctx context.Context, in *RestoreVertexRequest, opts ...grpc.CallOption) (*VertexJob, error)
+	GetVertexJob(ctx context.Context, in *GetVertexJobRequest, opts ...grpc.CallOption) (*VertexJob, error)
+	// All jobs at work in the background.
+	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
 	// Walks along edges, breadth first: each vertex once, with its least depth. Says which
 	// limits cut it.
 	Traverse(ctx context.Context, in *TraverseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TraverseResponse], error)
@@ -201,6 +221,56 @@ func (c *graphClient) ListEdges(ctx context.Context, in *ListEdgesRequest, opts 
 	return out, nil
 }
 
+func (c *graphClient) DeleteVertex(ctx context.Context, in *DeleteVertexRequest, opts ...grpc.CallOption) (*VertexJob, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VertexJob)
+	err := c.cc.Invoke(ctx, Graph_DeleteVertex_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *graphClient) HideVertex(ctx context.Context, in *HideVertexRequest, opts ...grpc.CallOption) (*VertexJob, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VertexJob)
+	err := c.cc.Invoke(ctx, Graph_HideVertex_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *graphClient) RestoreVertex(ctx context.Context, in *RestoreVertexRequest, opts ...grpc.CallOption) (*VertexJob, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VertexJob)
+	err := c.cc.Invoke(ctx, Graph_RestoreVertex_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *graphClient) GetVertexJob(ctx context.Context, in *GetVertexJobRequest, opts ...grpc.CallOption) (*VertexJob, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VertexJob)
+	err := c.cc.Invoke(ctx, Graph_GetVertexJob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *graphClient) ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListJobsResponse)
+	err := c.cc.Invoke(ctx, Graph_ListJobs_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *graphClient) Traverse(ctx context.Context, in *TraverseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TraverseResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Graph_ServiceDesc.Streams[1], Graph_Traverse_FullMethodName, cOpts...)
@@ -292,6 +362,21 @@ type GraphServer interface {
 	CountEdgesBatch(context.Context, *CountEdgesBatchRequest) (*CountEdgesBatchResponse, error)
 	// A page of a vertex's edges. OK with an empty next_page_token: that was all.
 	ListEdges(context.Context, *ListEdgesRequest) (*ListEdgesResponse, error)
+	// Begin a job on all edges of a vertex, and answer at once; GetVertexJob and ListJobs
+	// tell how far it has come. Asked for again they change nothing.
+	//
+	// Deletes the vertex: its edges in both directions, and its counters. Until the job has
+	// ended, edges to and from it are refused (VERTEX_DELETING); then it is plain, as one
+	// that never was.
+	DeleteVertex(context.Context, *DeleteVertexRequest) (*VertexJob, error)
+	// Takes the edges of the vertex out of every list and count. They can still be deleted;
+	// new ones to and from it are refused (VERTEX_HIDDEN).
+	HideVertex(context.Context, *HideVertexRequest) (*VertexJob, error)
+	// Brings hidden edges back as they were, but for those whose other end is hidden too.
+	RestoreVertex(context.Context, *RestoreVertexRequest) (*VertexJob, error)
+	GetVertexJob(context.Context, *GetVertexJobRequest) (*VertexJob, error)
+	// All jobs at work in the background.
+	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
 	// Walks along edges, breadth first: each vertex once, with its least depth. Says which
 	// limits cut it.
 	Traverse(*TraverseRequest, grpc.ServerStreamingServer[TraverseResponse]) error
@@ -343,6 +428,21 @@ func (UnimplementedGraphServer) CountEdgesBatch(context.Context, *CountEdgesBatc
 }
 func (UnimplementedGraphServer) ListEdges(context.Context, *ListEdgesRequest) (*ListEdgesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListEdges not implemented")
+}
+func (UnimplementedGraphServer) DeleteVertex(context.Context, *DeleteVertexRequest) (*VertexJob, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteVertex not implemented")
+}
+func (UnimplementedGraphServer) HideVertex(context.Context, *HideVertexRequest) (*VertexJob, error) {
+	return nil, status.Error(codes.Unimplemented, "method HideVertex not implemented")
+}
+func (UnimplementedGraphServer) RestoreVertex(context.Context, *RestoreVertexRequest) (*VertexJob, error) {
+	return nil, status.Error(codes.Unimplemented, "method RestoreVertex not implemented")
+}
+func (UnimplementedGraphServer) GetVertexJob(context.Context, *GetVertexJobRequest) (*VertexJob, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetVertexJob not implemented")
+}
+func (UnimplementedGraphServer) ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListJobs not implemented")
 }
 func (UnimplementedGraphServer) Traverse(*TraverseRequest, grpc.ServerStreamingServer[TraverseResponse]) error {
 	return status.Error(codes.Unimplemented, "method Traverse not implemented")
@@ -567,6 +667,96 @@ func _Graph_ListEdges_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Graph_DeleteVertex_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteVertexRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GraphServer).DeleteVertex(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Graph_DeleteVertex_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GraphServer).DeleteVertex(ctx, req.(*DeleteVertexRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Graph_HideVertex_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HideVertexRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GraphServer).HideVertex(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Graph_HideVertex_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GraphServer).HideVertex(ctx, req.(*HideVertexRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Graph_RestoreVertex_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RestoreVertexRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GraphServer).RestoreVertex(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Graph_RestoreVertex_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GraphServer).RestoreVertex(ctx, req.(*RestoreVertexRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Graph_GetVertexJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetVertexJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GraphServer).GetVertexJob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Graph_GetVertexJob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GraphServer).GetVertexJob(ctx, req.(*GetVertexJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Graph_ListJobs_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListJobsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GraphServer).ListJobs(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Graph_ListJobs_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GraphServer).ListJobs(ctx, req.(*ListJobsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Graph_Traverse_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(TraverseRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -696,6 +886,26 @@ var Graph_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListEdges",
 			Handler:    _Graph_ListEdges_Handler,
+		},
+		{
+			MethodName: "DeleteVertex",
+			Handler:    _Graph_DeleteVertex_Handler,
+		},
+		{
+			MethodName: "HideVertex",
+			Handler:    _Graph_HideVertex_Handler,
+		},
+		{
+			MethodName: "RestoreVertex",
+			Handler:    _Graph_RestoreVertex_Handler,
+		},
+		{
+			MethodName: "GetVertexJob",
+			Handler:    _Graph_GetVertexJob_Handler,
+		},
+		{
+			MethodName: "ListJobs",
+			Handler:    _Graph_ListJobs_Handler,
 		},
 		{
 			MethodName: "Intersect",

@@ -350,7 +350,9 @@ type EdgeEnd struct {
 	Dst      uint64                 `protobuf:"fixed64,3,opt,name=dst,proto3" json:"dst,omitempty"`
 	AtSource bool                   `protobuf:"varint,4,opt,name=at_source,json=atSource,proto3" json:"at_source,omitempty"`
 	// A hash of all that the ends must agree on; 0: not there.
-	Content       uint64 `protobuf:"fixed64,5,opt,name=content,proto3" json:"content,omitempty"`
+	Content uint64 `protobuf:"fixed64,5,opt,name=content,proto3" json:"content,omitempty"`
+	// It is hidden, and lies in lists of its own.
+	Hidden        bool `protobuf:"varint,6,opt,name=hidden,proto3" json:"hidden,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -418,6 +420,13 @@ func (x *EdgeEnd) GetContent() uint64 {
 		return x.Content
 	}
 	return 0
+}
+
+func (x *EdgeEnd) GetHidden() bool {
+	if x != nil {
+		return x.Hidden
+	}
+	return false
 }
 
 type FindEndsRequest struct {
@@ -716,6 +725,145 @@ func (x *SeenEnd) GetAway() bool {
 	return false
 }
 
+type FindDerivedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Parts []*DerivedPart         `protobuf:"bytes,1,rep,name=parts,proto3" json:"parts,omitempty"`
+	// Positions of the shard's streams by the other shard.
+	Given         map[uint32]uint64 `protobuf:"bytes,2,rep,name=given,proto3" json:"given,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Received      map[uint32]uint64 `protobuf:"bytes,3,rep,name=received,proto3" json:"received,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindDerivedResponse) Reset() {
+	*x = FindDerivedResponse{}
+	mi := &file_peer_v1_audit_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindDerivedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindDerivedResponse) ProtoMessage() {}
+
+func (x *FindDerivedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_audit_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindDerivedResponse.ProtoReflect.Descriptor instead.
+func (*FindDerivedResponse) Descriptor() ([]byte, []int) {
+	return file_peer_v1_audit_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *FindDerivedResponse) GetParts() []*DerivedPart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+func (x *FindDerivedResponse) GetGiven() map[uint32]uint64 {
+	if x != nil {
+		return x.Given
+	}
+	return nil
+}
+
+func (x *FindDerivedResponse) GetReceived() map[uint32]uint64 {
+	if x != nil {
+		return x.Received
+	}
+	return nil
+}
+
+// What a shard knows of a derived counter: what its vertices give to it, and its value
+// where the shard has it.
+type DerivedPart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	VertexType    uint32                 `protobuf:"varint,1,opt,name=vertex_type,json=vertexType,proto3" json:"vertex_type,omitempty"`
+	VertexId      uint64                 `protobuf:"fixed64,2,opt,name=vertex_id,json=vertexId,proto3" json:"vertex_id,omitempty"`
+	Metric        uint32                 `protobuf:"varint,3,opt,name=metric,proto3" json:"metric,omitempty"`
+	Sum           int64                  `protobuf:"zigzag64,4,opt,name=sum,proto3" json:"sum,omitempty"`
+	Value         int64                  `protobuf:"zigzag64,5,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DerivedPart) Reset() {
+	*x = DerivedPart{}
+	mi := &file_peer_v1_audit_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DerivedPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DerivedPart) ProtoMessage() {}
+
+func (x *DerivedPart) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_audit_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DerivedPart.ProtoReflect.Descriptor instead.
+func (*DerivedPart) Descriptor() ([]byte, []int) {
+	return file_peer_v1_audit_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DerivedPart) GetVertexType() uint32 {
+	if x != nil {
+		return x.VertexType
+	}
+	return 0
+}
+
+func (x *DerivedPart) GetVertexId() uint64 {
+	if x != nil {
+		return x.VertexId
+	}
+	return 0
+}
+
+func (x *DerivedPart) GetMetric() uint32 {
+	if x != nil {
+		return x.Metric
+	}
+	return 0
+}
+
+func (x *DerivedPart) GetSum() int64 {
+	if x != nil {
+		return x.Sum
+	}
+	return 0
+}
+
+func (x *DerivedPart) GetValue() int64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
 var File_peer_v1_audit_proto protoreflect.FileDescriptor
 
 const file_peer_v1_audit_proto_rawDesc = "" +
@@ -739,13 +887,14 @@ const file_peer_v1_audit_proto_rawDesc = "" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04seed\x18\x02 \x01(\x06R\x04seed\"%\n" +
 	"\x0fSumEndsResponse\x12\x12\n" +
-	"\x04sums\x18\x01 \x03(\x06R\x04sums\"x\n" +
+	"\x04sums\x18\x01 \x03(\x06R\x04sums\"\x90\x01\n" +
 	"\aEdgeEnd\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\rR\x04type\x12\x10\n" +
 	"\x03src\x18\x02 \x01(\x06R\x03src\x12\x10\n" +
 	"\x03dst\x18\x03 \x01(\x06R\x03dst\x12\x1b\n" +
 	"\tat_source\x18\x04 \x01(\bR\batSource\x12\x18\n" +
-	"\acontent\x18\x05 \x01(\x06R\acontent\"O\n" +
+	"\acontent\x18\x05 \x01(\x06R\acontent\x12\x16\n" +
+	"\x06hidden\x18\x06 \x01(\bR\x06hidden\"O\n" +
 	"\x0fFindEndsRequest\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04seed\x18\x02 \x01(\x06R\x04seed\x12\x12\n" +
@@ -771,14 +920,35 @@ const file_peer_v1_audit_proto_rawDesc = "" +
 	"\acontent\x18\x01 \x01(\x06R\acontent\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\x04R\x06before\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\x04R\x05after\x12\x12\n" +
-	"\x04away\x18\x04 \x01(\bR\x04away2\xd8\x02\n" +
+	"\x04away\x18\x04 \x01(\bR\x04away\"\xbf\x02\n" +
+	"\x13FindDerivedResponse\x12*\n" +
+	"\x05parts\x18\x01 \x03(\v2\x14.peer.v1.DerivedPartR\x05parts\x12=\n" +
+	"\x05given\x18\x02 \x03(\v2'.peer.v1.FindDerivedResponse.GivenEntryR\x05given\x12F\n" +
+	"\breceived\x18\x03 \x03(\v2*.peer.v1.FindDerivedResponse.ReceivedEntryR\breceived\x1a8\n" +
+	"\n" +
+	"GivenEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\x1a;\n" +
+	"\rReceivedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x8b\x01\n" +
+	"\vDerivedPart\x12\x1f\n" +
+	"\vvertex_type\x18\x01 \x01(\rR\n" +
+	"vertexType\x12\x1b\n" +
+	"\tvertex_id\x18\x02 \x01(\x06R\bvertexId\x12\x16\n" +
+	"\x06metric\x18\x03 \x01(\rR\x06metric\x12\x10\n" +
+	"\x03sum\x18\x04 \x01(\x12R\x03sum\x12\x14\n" +
+	"\x05value\x18\x05 \x01(\x12R\x05value2\xe0\x03\n" +
 	"\x05Audit\x12N\n" +
 	"\rCheckReplicas\x12\x1d.peer.v1.CheckReplicasRequest\x1a\x1e.peer.v1.CheckReplicasResponse\x129\n" +
 	"\x06Digest\x12\x16.peer.v1.DigestRequest\x1a\x17.peer.v1.DigestResponse\x12<\n" +
 	"\aSumEnds\x12\x17.peer.v1.SumEndsRequest\x1a\x18.peer.v1.SumEndsResponse\x12?\n" +
 	"\bFindEnds\x12\x18.peer.v1.FindEndsRequest\x1a\x19.peer.v1.FindEndsResponse\x12E\n" +
 	"\n" +
-	"LookAtEnds\x12\x1a.peer.v1.LookAtEndsRequest\x1a\x1b.peer.v1.LookAtEndsResponseB/Z-github.com/lianadb/liana/proto/peer/v1;peerv1b\x06proto3"
+	"LookAtEnds\x12\x1a.peer.v1.LookAtEndsRequest\x1a\x1b.peer.v1.LookAtEndsResponse\x12?\n" +
+	"\n" +
+	"SumDerived\x12\x17.peer.v1.SumEndsRequest\x1a\x18.peer.v1.SumEndsResponse\x12E\n" +
+	"\vFindDerived\x12\x18.peer.v1.FindEndsRequest\x1a\x1c.peer.v1.FindDerivedResponseB/Z-github.com/lianadb/liana/proto/peer/v1;peerv1b\x06proto3"
 
 var (
 	file_peer_v1_audit_proto_rawDescOnce sync.Once
@@ -792,7 +962,7 @@ func file_peer_v1_audit_proto_rawDescGZIP() []byte {
 	return file_peer_v1_audit_proto_rawDescData
 }
 
-var file_peer_v1_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_peer_v1_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_peer_v1_audit_proto_goTypes = []any{
 	(*CheckReplicasRequest)(nil),  // 0: peer.v1.CheckReplicasRequest
 	(*CheckReplicasResponse)(nil), // 1: peer.v1.CheckReplicasResponse
@@ -806,30 +976,41 @@ var file_peer_v1_audit_proto_goTypes = []any{
 	(*LookAtEndsRequest)(nil),     // 9: peer.v1.LookAtEndsRequest
 	(*LookAtEndsResponse)(nil),    // 10: peer.v1.LookAtEndsResponse
 	(*SeenEnd)(nil),               // 11: peer.v1.SeenEnd
-	nil,                           // 12: peer.v1.LookAtEndsResponse.GivenEntry
-	nil,                           // 13: peer.v1.LookAtEndsResponse.ReceivedEntry
+	(*FindDerivedResponse)(nil),   // 12: peer.v1.FindDerivedResponse
+	(*DerivedPart)(nil),           // 13: peer.v1.DerivedPart
+	nil,                           // 14: peer.v1.LookAtEndsResponse.GivenEntry
+	nil,                           // 15: peer.v1.LookAtEndsResponse.ReceivedEntry
+	nil,                           // 16: peer.v1.FindDerivedResponse.GivenEntry
+	nil,                           // 17: peer.v1.FindDerivedResponse.ReceivedEntry
 }
 var file_peer_v1_audit_proto_depIdxs = []int32{
 	6,  // 0: peer.v1.FindEndsResponse.ends:type_name -> peer.v1.EdgeEnd
 	6,  // 1: peer.v1.LookAtEndsRequest.ends:type_name -> peer.v1.EdgeEnd
 	11, // 2: peer.v1.LookAtEndsResponse.ends:type_name -> peer.v1.SeenEnd
-	12, // 3: peer.v1.LookAtEndsResponse.given:type_name -> peer.v1.LookAtEndsResponse.GivenEntry
-	13, // 4: peer.v1.LookAtEndsResponse.received:type_name -> peer.v1.LookAtEndsResponse.ReceivedEntry
-	0,  // 5: peer.v1.Audit.CheckReplicas:input_type -> peer.v1.CheckReplicasRequest
-	2,  // 6: peer.v1.Audit.Digest:input_type -> peer.v1.DigestRequest
-	4,  // 7: peer.v1.Audit.SumEnds:input_type -> peer.v1.SumEndsRequest
-	7,  // 8: peer.v1.Audit.FindEnds:input_type -> peer.v1.FindEndsRequest
-	9,  // 9: peer.v1.Audit.LookAtEnds:input_type -> peer.v1.LookAtEndsRequest
-	1,  // 10: peer.v1.Audit.CheckReplicas:output_type -> peer.v1.CheckReplicasResponse
-	3,  // 11: peer.v1.Audit.Digest:output_type -> peer.v1.DigestResponse
-	5,  // 12: peer.v1.Audit.SumEnds:output_type -> peer.v1.SumEndsResponse
-	8,  // 13: peer.v1.Audit.FindEnds:output_type -> peer.v1.FindEndsResponse
-	10, // 14: peer.v1.Audit.LookAtEnds:output_type -> peer.v1.LookAtEndsResponse
-	10, // [10:15] is the sub-list for method output_type
-	5,  // [5:10] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	14, // 3: peer.v1.LookAtEndsResponse.given:type_name -> peer.v1.LookAtEndsResponse.GivenEntry
+	15, // 4: peer.v1.LookAtEndsResponse.received:type_name -> peer.v1.LookAtEndsResponse.ReceivedEntry
+	13, // 5: peer.v1.FindDerivedResponse.parts:type_name -> peer.v1.DerivedPart
+	16, // 6: peer.v1.FindDerivedResponse.given:type_name -> peer.v1.FindDerivedResponse.GivenEntry
+	17, // 7: peer.v1.FindDerivedResponse.received:type_name -> peer.v1.FindDerivedResponse.ReceivedEntry
+	0,  // 8: peer.v1.Audit.CheckReplicas:input_type -> peer.v1.CheckReplicasRequest
+	2,  // 9: peer.v1.Audit.Digest:input_type -> peer.v1.DigestRequest
+	4,  // 10: peer.v1.Audit.SumEnds:input_type -> peer.v1.SumEndsRequest
+	7,  // 11: peer.v1.Audit.FindEnds:input_type -> peer.v1.FindEndsRequest
+	9,  // 12: peer.v1.Audit.LookAtEnds:input_type -> peer.v1.LookAtEndsRequest
+	4,  // 13: peer.v1.Audit.SumDerived:input_type -> peer.v1.SumEndsRequest
+	7,  // 14: peer.v1.Audit.FindDerived:input_type -> peer.v1.FindEndsRequest
+	1,  // 15: peer.v1.Audit.CheckReplicas:output_type -> peer.v1.CheckReplicasResponse
+	3,  // 16: peer.v1.Audit.Digest:output_type -> peer.v1.DigestResponse
+	5,  // 17: peer.v1.Audit.SumEnds:output_type -> peer.v1.SumEndsResponse
+	8,  // 18: peer.v1.Audit.FindEnds:output_type -> peer.v1.FindEndsResponse
+	10, // 19: peer.v1.Audit.LookAtEnds:output_type -> peer.v1.LookAtEndsResponse
+	5,  // 20: peer.v1.Audit.SumDerived:output_type -> peer.v1.SumEndsResponse
+	12, // 21: peer.v1.Audit.FindDerived:output_type -> peer.v1.FindDerivedResponse
+	15, // [15:22] is the sub-list for method output_type
+	8,  // [8:15] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_peer_v1_audit_proto_init() }
@@ -843,7 +1024,7 @@ func file_peer_v1_audit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_v1_audit_proto_rawDesc), len(file_peer_v1_audit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,8 @@ const (
 	Audit_SumEnds_FullMethodName       = "/peer.v1.Audit/SumEnds"
 	Audit_FindEnds_FullMethodName      = "/peer.v1.Audit/FindEnds"
 	Audit_LookAtEnds_FullMethodName    = "/peer.v1.Audit/LookAtEnds"
+	Audit_SumDerived_FullMethodName    = "/peer.v1.Audit/SumDerived"
+	Audit_FindDerived_FullMethodName   = "/peer.v1.Audit/FindDerived"
 )
 
 // AuditClient is the client API for Audit service.
@@ -44,6 +46,9 @@ type AuditClient interface {
 	FindEnds(ctx context.Context, in *FindEndsRequest, opts ...grpc.CallOption) (*FindEndsResponse, error)
 	// What ends are, and where they stand.
 	LookAtEnds(ctx context.Context, in *LookAtEndsRequest, opts ...grpc.CallOption) (*LookAtEndsResponse, error)
+	// The same sums and finds for what a shard knows of derived counters.
+	SumDerived(ctx context.Context, in *SumEndsRequest, opts ...grpc.CallOption) (*SumEndsResponse, error)
+	FindDerived(ctx context.Context, in *FindEndsRequest, opts ...grpc.CallOption) (*FindDerivedResponse, error)
 }
 
 type auditClient struct {
@@ -104,6 +109,26 @@ func (c *auditClient) LookAtEnds(ctx context.Context, in *LookAtEndsRequest, opt
 	return out, nil
 }
 
+func (c *auditClient) SumDerived(ctx context.Context, in *SumEndsRequest, opts ...grpc.CallOption) (*SumEndsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SumEndsResponse)
+	err := c.cc.Invoke(ctx, Audit_SumDerived_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *auditClient) FindDerived(ctx context.Context, in *FindEndsRequest, opts ...grpc.CallOption) (*FindDerivedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FindDerivedResponse)
+	err := c.cc.Invoke(ctx, Audit_FindDerived_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AuditServer is the server API for Audit service.
 // All implementations must embed UnimplementedAuditServer
 // for forward compatibility.
@@ -122,6 +147,9 @@ type AuditServer interface {
 	FindEnds(context.Context, *FindEndsRequest) (*FindEndsResponse, error)
 	// What ends are, and where they stand.
 	LookAtEnds(context.Context, *LookAtEndsRequest) (*LookAtEndsResponse, error)
+	// The same sums and finds for what a shard knows of derived counters.
+	SumDerived(context.Context, *SumEndsRequest) (*SumEndsResponse, error)
+	FindDerived(context.Context, *FindEndsRequest) (*FindDerivedResponse, error)
 	mustEmbedUnimplementedAuditServer()
 }
 
@@ -146,6 +174,12 @@ func (UnimplementedAuditServer) FindEnds(context.Context, *FindEndsRequest) (*Fi
 }
 func (UnimplementedAuditServer) LookAtEnds(context.Context, *LookAtEndsRequest) (*LookAtEndsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LookAtEnds not implemented")
+}
+func (UnimplementedAuditServer) SumDerived(context.Context, *SumEndsRequest) (*SumEndsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SumDerived not implemented")
+}
+func (UnimplementedAuditServer) FindDerived(context.Context, *FindEndsRequest) (*FindDerivedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FindDerived not implemented")
 }
 func (UnimplementedAuditServer) mustEmbedUnimplementedAuditServer() {}
 func (UnimplementedAuditServer) testEmbeddedByValue()               {}
@@ -258,6 +292,42 @@ func _Audit_LookAtEnds_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Audit_SumDerived_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SumEndsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuditServer).SumDerived(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Audit_SumDerived_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuditServer).SumDerived(ctx, req.(*SumEndsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Audit_FindDerived_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FindEndsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuditServer).FindDerived(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Audit_FindDerived_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuditServer).FindDerived(ctx, req.(*FindEndsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Audit_ServiceDesc is the grpc.ServiceDesc for Audit service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -284,6 +354,14 @@ var Audit_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "LookAtEnds",
 			Handler:    _Audit_LookAtEnds_Handler,
+		},
+		{
+			MethodName: "SumDerived",
+			Handler:    _Audit_SumDerived_Handler,
+		},
+		{
+			MethodName: "FindDerived",
+			Handler:    _Audit_FindDerived_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

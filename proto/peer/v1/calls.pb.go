@@ -2681,6 +2681,306 @@ func (x *DeliverResponse) GetAnswer() []byte {
 	return nil
 }
 
+type ChangeVertexRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Op            uint32                 `protobuf:"varint,1,opt,name=op,proto3" json:"op,omitempty"`
+	VertexType    uint32                 `protobuf:"varint,2,opt,name=vertex_type,json=vertexType,proto3" json:"vertex_type,omitempty"`
+	VertexId      uint64                 `protobuf:"varint,3,opt,name=vertex_id,json=vertexId,proto3" json:"vertex_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeVertexRequest) Reset() {
+	*x = ChangeVertexRequest{}
+	mi := &file_peer_v1_calls_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeVertexRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeVertexRequest) ProtoMessage() {}
+
+func (x *ChangeVertexRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeVertexRequest.ProtoReflect.Descriptor instead.
+func (*ChangeVertexRequest) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *ChangeVertexRequest) GetOp() uint32 {
+	if x != nil {
+		return x.Op
+	}
+	return 0
+}
+
+func (x *ChangeVertexRequest) GetVertexType() uint32 {
+	if x != nil {
+		return x.VertexType
+	}
+	return 0
+}
+
+func (x *ChangeVertexRequest) GetVertexId() uint64 {
+	if x != nil {
+		return x.VertexId
+	}
+	return 0
+}
+
+type VertexJob struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	VertexType    uint32                 `protobuf:"varint,1,opt,name=vertex_type,json=vertexType,proto3" json:"vertex_type,omitempty"`
+	VertexId      uint64                 `protobuf:"varint,2,opt,name=vertex_id,json=vertexId,proto3" json:"vertex_id,omitempty"`
+	State         uint32                 `protobuf:"varint,3,opt,name=state,proto3" json:"state,omitempty"`
+	Began         int64                  `protobuf:"varint,4,opt,name=began,proto3" json:"began,omitempty"`
+	Total         uint64                 `protobuf:"varint,5,opt,name=total,proto3" json:"total,omitempty"`
+	Done          uint64                 `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VertexJob) Reset() {
+	*x = VertexJob{}
+	mi := &file_peer_v1_calls_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VertexJob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VertexJob) ProtoMessage() {}
+
+func (x *VertexJob) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VertexJob.ProtoReflect.Descriptor instead.
+func (*VertexJob) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *VertexJob) GetVertexType() uint32 {
+	if x != nil {
+		return x.VertexType
+	}
+	return 0
+}
+
+func (x *VertexJob) GetVertexId() uint64 {
+	if x != nil {
+		return x.VertexId
+	}
+	return 0
+}
+
+func (x *VertexJob) GetState() uint32 {
+	if x != nil {
+		return x.State
+	}
+	return 0
+}
+
+func (x *VertexJob) GetBegan() int64 {
+	if x != nil {
+		return x.Began
+	}
+	return 0
+}
+
+func (x *VertexJob) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *VertexJob) GetDone() uint64 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
+}
+
+type GetShardJobsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetShardJobsRequest) Reset() {
+	*x = GetShardJobsRequest{}
+	mi := &file_peer_v1_calls_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetShardJobsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetShardJobsRequest) ProtoMessage() {}
+
+func (x *GetShardJobsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetShardJobsRequest.ProtoReflect.Descriptor instead.
+func (*GetShardJobsRequest) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *GetShardJobsRequest) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+type GetShardJobsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vertices      []*VertexJob           `protobuf:"bytes,1,rep,name=vertices,proto3" json:"vertices,omitempty"`
+	Backfills     []*Backfill            `protobuf:"bytes,2,rep,name=backfills,proto3" json:"backfills,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetShardJobsResponse) Reset() {
+	*x = GetShardJobsResponse{}
+	mi := &file_peer_v1_calls_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetShardJobsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetShardJobsResponse) ProtoMessage() {}
+
+func (x *GetShardJobsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetShardJobsResponse.ProtoReflect.Descriptor instead.
+func (*GetShardJobsResponse) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *GetShardJobsResponse) GetVertices() []*VertexJob {
+	if x != nil {
+		return x.Vertices
+	}
+	return nil
+}
+
+func (x *GetShardJobsResponse) GetBackfills() []*Backfill {
+	if x != nil {
+		return x.Backfills
+	}
+	return nil
+}
+
+type Backfill struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	VertexType    uint32                 `protobuf:"varint,1,opt,name=vertex_type,json=vertexType,proto3" json:"vertex_type,omitempty"`
+	Metric        uint32                 `protobuf:"varint,2,opt,name=metric,proto3" json:"metric,omitempty"`
+	Done          float64                `protobuf:"fixed64,3,opt,name=done,proto3" json:"done,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Backfill) Reset() {
+	*x = Backfill{}
+	mi := &file_peer_v1_calls_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Backfill) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Backfill) ProtoMessage() {}
+
+func (x *Backfill) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
+func (*Backfill) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *Backfill) GetVertexType() uint32 {
+	if x != nil {
+		return x.VertexType
+	}
+	return 0
+}
+
+func (x *Backfill) GetMetric() uint32 {
+	if x != nil {
+		return x.Metric
+	}
+	return 0
+}
+
+func (x *Backfill) GetDone() float64 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
+}
+
 var File_peer_v1_calls_proto protoreflect.FileDescriptor
 
 const file_peer_v1_calls_proto_rawDesc = "" +
@@ -2879,7 +3179,30 @@ const file_peer_v1_calls_proto_rawDesc = "" +
 	"\x02to\x18\x01 \x01(\rR\x02to\x12\x1a\n" +
 	"\bdelivery\x18\x02 \x01(\fR\bdelivery\")\n" +
 	"\x0fDeliverResponse\x12\x16\n" +
-	"\x06answer\x18\x01 \x01(\fR\x06answer2\x84\a\n" +
+	"\x06answer\x18\x01 \x01(\fR\x06answer\"c\n" +
+	"\x13ChangeVertexRequest\x12\x0e\n" +
+	"\x02op\x18\x01 \x01(\rR\x02op\x12\x1f\n" +
+	"\vvertex_type\x18\x02 \x01(\rR\n" +
+	"vertexType\x12\x1b\n" +
+	"\tvertex_id\x18\x03 \x01(\x04R\bvertexId\"\x9f\x01\n" +
+	"\tVertexJob\x12\x1f\n" +
+	"\vvertex_type\x18\x01 \x01(\rR\n" +
+	"vertexType\x12\x1b\n" +
+	"\tvertex_id\x18\x02 \x01(\x04R\bvertexId\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\rR\x05state\x12\x14\n" +
+	"\x05began\x18\x04 \x01(\x03R\x05began\x12\x14\n" +
+	"\x05total\x18\x05 \x01(\x04R\x05total\x12\x12\n" +
+	"\x04done\x18\x06 \x01(\x04R\x04done\"+\n" +
+	"\x13GetShardJobsRequest\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\"w\n" +
+	"\x14GetShardJobsResponse\x12.\n" +
+	"\bvertices\x18\x01 \x03(\v2\x12.peer.v1.VertexJobR\bvertices\x12/\n" +
+	"\tbackfills\x18\x02 \x03(\v2\x11.peer.v1.BackfillR\tbackfills\"W\n" +
+	"\bBackfill\x12\x1f\n" +
+	"\vvertex_type\x18\x01 \x01(\rR\n" +
+	"vertexType\x12\x16\n" +
+	"\x06metric\x18\x02 \x01(\rR\x06metric\x12\x12\n" +
+	"\x04done\x18\x03 \x01(\x01R\x04done2\x93\b\n" +
 	"\x05Calls\x129\n" +
 	"\x06Mutate\x12\x16.peer.v1.MutateRequest\x1a\x17.peer.v1.MutateResponse\x12?\n" +
 	"\bHasEdges\x12\x18.peer.v1.HasEdgesRequest\x1a\x19.peer.v1.HasEdgesResponse\x12<\n" +
@@ -2894,7 +3217,9 @@ const file_peer_v1_calls_proto_rawDesc = "" +
 	"\n" +
 	"SetCounter\x12\x1a.peer.v1.SetCounterRequest\x1a\x1b.peer.v1.SetCounterResponse\x12N\n" +
 	"\rDeleteCounter\x12\x1d.peer.v1.DeleteCounterRequest\x1a\x1e.peer.v1.DeleteCounterResponse\x12K\n" +
-	"\fEditCounters\x12\x1c.peer.v1.EditCountersRequest\x1a\x1d.peer.v1.EditCountersResponse\x12<\n" +
+	"\fEditCounters\x12\x1c.peer.v1.EditCountersRequest\x1a\x1d.peer.v1.EditCountersResponse\x12@\n" +
+	"\fChangeVertex\x12\x1c.peer.v1.ChangeVertexRequest\x1a\x12.peer.v1.VertexJob\x12K\n" +
+	"\fGetShardJobs\x12\x1c.peer.v1.GetShardJobsRequest\x1a\x1d.peer.v1.GetShardJobsResponse\x12<\n" +
 	"\aDeliver\x12\x17.peer.v1.DeliverRequest\x1a\x18.peer.v1.DeliverResponseB/Z-github.com/lianadb/liana/proto/peer/v1;peerv1b\x06proto3"
 
 var (
@@ -2909,7 +3234,7 @@ func file_peer_v1_calls_proto_rawDescGZIP() []byte {
 	return file_peer_v1_calls_proto_rawDescData
 }
 
-var file_peer_v1_calls_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_peer_v1_calls_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_peer_v1_calls_proto_goTypes = []any{
 	(*Error)(nil),                 // 0: peer.v1.Error
 	(*Claim)(nil),                 // 1: peer.v1.Claim
@@ -2955,6 +3280,11 @@ var file_peer_v1_calls_proto_goTypes = []any{
 	(*EditResult)(nil),            // 41: peer.v1.EditResult
 	(*DeliverRequest)(nil),        // 42: peer.v1.DeliverRequest
 	(*DeliverResponse)(nil),       // 43: peer.v1.DeliverResponse
+	(*ChangeVertexRequest)(nil),   // 44: peer.v1.ChangeVertexRequest
+	(*VertexJob)(nil),             // 45: peer.v1.VertexJob
+	(*GetShardJobsRequest)(nil),   // 46: peer.v1.GetShardJobsRequest
+	(*GetShardJobsResponse)(nil),  // 47: peer.v1.GetShardJobsResponse
+	(*Backfill)(nil),              // 48: peer.v1.Backfill
 }
 var file_peer_v1_calls_proto_depIdxs = []int32{
 	1,  // 0: peer.v1.Error.claims:type_name -> peer.v1.Claim
@@ -2994,37 +3324,43 @@ var file_peer_v1_calls_proto_depIdxs = []int32{
 	41, // 34: peer.v1.EditCountersResponse.results:type_name -> peer.v1.EditResult
 	33, // 35: peer.v1.EditResult.before:type_name -> peer.v1.CounterValue
 	0,  // 36: peer.v1.EditResult.error:type_name -> peer.v1.Error
-	4,  // 37: peer.v1.Calls.Mutate:input_type -> peer.v1.MutateRequest
-	7,  // 38: peer.v1.Calls.HasEdges:input_type -> peer.v1.HasEdgesRequest
-	10, // 39: peer.v1.Calls.GetEdge:input_type -> peer.v1.GetEdgeRequest
-	14, // 40: peer.v1.Calls.CountEdges:input_type -> peer.v1.CountEdgesRequest
-	16, // 41: peer.v1.Calls.ListEdges:input_type -> peer.v1.ListEdgesRequest
-	20, // 42: peer.v1.Calls.ReadLists:input_type -> peer.v1.ReadListsRequest
-	23, // 43: peer.v1.Calls.FindPeers:input_type -> peer.v1.FindPeersRequest
-	28, // 44: peer.v1.Calls.Increment:input_type -> peer.v1.IncrementRequest
-	31, // 45: peer.v1.Calls.GetCounters:input_type -> peer.v1.GetCountersRequest
-	34, // 46: peer.v1.Calls.SetCounter:input_type -> peer.v1.SetCounterRequest
-	36, // 47: peer.v1.Calls.DeleteCounter:input_type -> peer.v1.DeleteCounterRequest
-	38, // 48: peer.v1.Calls.EditCounters:input_type -> peer.v1.EditCountersRequest
-	42, // 49: peer.v1.Calls.Deliver:input_type -> peer.v1.DeliverRequest
-	5,  // 50: peer.v1.Calls.Mutate:output_type -> peer.v1.MutateResponse
-	8,  // 51: peer.v1.Calls.HasEdges:output_type -> peer.v1.HasEdgesResponse
-	11, // 52: peer.v1.Calls.GetEdge:output_type -> peer.v1.GetEdgeResponse
-	15, // 53: peer.v1.Calls.CountEdges:output_type -> peer.v1.CountEdgesResponse
-	17, // 54: peer.v1.Calls.ListEdges:output_type -> peer.v1.ListEdgesResponse
-	21, // 55: peer.v1.Calls.ReadLists:output_type -> peer.v1.ReadListsResponse
-	24, // 56: peer.v1.Calls.FindPeers:output_type -> peer.v1.FindPeersResponse
-	29, // 57: peer.v1.Calls.Increment:output_type -> peer.v1.IncrementResponse
-	32, // 58: peer.v1.Calls.GetCounters:output_type -> peer.v1.GetCountersResponse
-	35, // 59: peer.v1.Calls.SetCounter:output_type -> peer.v1.SetCounterResponse
-	37, // 60: peer.v1.Calls.DeleteCounter:output_type -> peer.v1.DeleteCounterResponse
-	40, // 61: peer.v1.Calls.EditCounters:output_type -> peer.v1.EditCountersResponse
-	43, // 62: peer.v1.Calls.Deliver:output_type -> peer.v1.DeliverResponse
-	50, // [50:63] is the sub-list for method output_type
-	37, // [37:50] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	45, // 37: peer.v1.GetShardJobsResponse.vertices:type_name -> peer.v1.VertexJob
+	48, // 38: peer.v1.GetShardJobsResponse.backfills:type_name -> peer.v1.Backfill
+	4,  // 39: peer.v1.Calls.Mutate:input_type -> peer.v1.MutateRequest
+	7,  // 40: peer.v1.Calls.HasEdges:input_type -> peer.v1.HasEdgesRequest
+	10, // 41: peer.v1.Calls.GetEdge:input_type -> peer.v1.GetEdgeRequest
+	14, // 42: peer.v1.Calls.CountEdges:input_type -> peer.v1.CountEdgesRequest
+	16, // 43: peer.v1.Calls.ListEdges:input_type -> peer.v1.ListEdgesRequest
+	20, // 44: peer.v1.Calls.ReadLists:input_type -> peer.v1.ReadListsRequest
+	23, // 45: peer.v1.Calls.FindPeers:input_type -> peer.v1.FindPeersRequest
+	28, // 46: peer.v1.Calls.Increment:input_type -> peer.v1.IncrementRequest
+	31, // 47: peer.v1.Calls.GetCounters:input_type -> peer.v1.GetCountersRequest
+	34, // 48: peer.v1.Calls.SetCounter:input_type -> peer.v1.SetCounterRequest
+	36, // 49: peer.v1.Calls.DeleteCounter:input_type -> peer.v1.DeleteCounterRequest
+	38, // 50: peer.v1.Calls.EditCounters:input_type -> peer.v1.EditCountersRequest
+	44, // 51: peer.v1.Calls.ChangeVertex:input_type -> peer.v1.ChangeVertexRequest
+	46, // 52: peer.v1.Calls.GetShardJobs:input_type -> peer.v1.GetShardJobsRequest
+	42, // 53: peer.v1.Calls.Deliver:input_type -> peer.v1.DeliverRequest
+	5,  // 54: peer.v1.Calls.Mutate:output_type -> peer.v1.MutateResponse
+	8,  // 55: peer.v1.Calls.HasEdges:output_type -> peer.v1.HasEdgesResponse
+	11, // 56: peer.v1.Calls.GetEdge:output_type -> peer.v1.GetEdgeResponse
+	15, // 57: peer.v1.Calls.CountEdges:output_type -> peer.v1.CountEdgesResponse
+	17, // 58: peer.v1.Calls.ListEdges:output_type -> peer.v1.ListEdgesResponse
+	21, // 59: peer.v1.Calls.ReadLists:output_type -> peer.v1.ReadListsResponse
+	24, // 60: peer.v1.Calls.FindPeers:output_type -> peer.v1.FindPeersResponse
+	29, // 61: peer.v1.Calls.Increment:output_type -> peer.v1.IncrementResponse
+	32, // 62: peer.v1.Calls.GetCounters:output_type -> peer.v1.GetCountersResponse
+	35, // 63: peer.v1.Calls.SetCounter:output_type -> peer.v1.SetCounterResponse
+	37, // 64: peer.v1.Calls.DeleteCounter:output_type -> peer.v1.DeleteCounterResponse
+	40, // 65: peer.v1.Calls.EditCounters:output_type -> peer.v1.EditCountersResponse
+	45, // 66: peer.v1.Calls.ChangeVertex:output_type -> peer.v1.VertexJob
+	47, // 67: peer.v1.Calls.GetShardJobs:output_type -> peer.v1.GetShardJobsResponse
+	43, // 68: peer.v1.Calls.Deliver:output_type -> peer.v1.DeliverResponse
+	54, // [54:69] is the sub-list for method output_type
+	39, // [39:54] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_peer_v1_calls_proto_init() }
@@ -3039,7 +3375,7 @@ func file_peer_v1_calls_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_v1_calls_proto_rawDesc), len(file_peer_v1_calls_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   44,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,8 @@ const (
 	Calls_SetCounter_FullMethodName    = "/peer.v1.Calls/SetCounter"
 	Calls_DeleteCounter_FullMethodName = "/peer.v1.Calls/DeleteCounter"
 	Calls_EditCounters_FullMethodName  = "/peer.v1.Calls/EditCounters"
+	Calls_ChangeVertex_FullMethodName  = "/peer.v1.Calls/ChangeVertex"
+	Calls_GetShardJobs_FullMethodName  = "/peer.v1.Calls/GetShardJobs"
 	Calls_Deliver_FullMethodName       = "/peer.v1.Calls/Deliver"
 )
 
@@ -57,6 +59,9 @@ type CallsClient interface {
 	DeleteCounter(ctx context.Context, in *DeleteCounterRequest, opts ...grpc.CallOption) (*DeleteCounterResponse, error)
 	// EditCounters is called once all nodes know it.
 	EditCounters(ctx context.Context, in *EditCountersRequest, opts ...grpc.CallOption) (*EditCountersResponse, error)
+	// An operation on a vertex, and what is at work in a shard.
+	ChangeVertex(ctx context.Context, in *ChangeVertexRequest, opts ...grpc.CallOption) (*VertexJob, error)
+	GetShardJobs(ctx context.Context, in *GetShardJobsRequest, opts ...grpc.CallOption) (*GetShardJobsResponse, error)
 	// A delivery of one shard to another: a command of the state machine.
 	Deliver(ctx context.Context, in *DeliverRequest, opts ...grpc.CallOption) (*DeliverResponse, error)
 }
@@ -189,6 +194,26 @@ func (c *callsClient) EditCounters(ctx context.Context, in *EditCountersRequest,
 	return out, nil
 }
 
+func (c *callsClient) ChangeVertex(ctx context.Context, in *ChangeVertexRequest, opts ...grpc.CallOption) (*VertexJob, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VertexJob)
+	err := c.cc.Invoke(ctx, Calls_ChangeVertex_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *callsClient) GetShardJobs(ctx context.Context, in *GetShardJobsRequest, opts ...grpc.CallOption) (*GetShardJobsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetShardJobsResponse)
+	err := c.cc.Invoke(ctx, Calls_GetShardJobs_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *callsClient) Deliver(ctx context.Context, in *DeliverRequest, opts ...grpc.CallOption) (*DeliverResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeliverResponse)
@@ -222,6 +247,9 @@ type CallsServer interface {
 	DeleteCounter(context.Context, *DeleteCounterRequest) (*DeleteCounterResponse, error)
 	// EditCounters is called once all nodes know it.
 	EditCounters(context.Context, *EditCountersRequest) (*EditCountersResponse, error)
+	// An operation on a vertex, and what is at work in a shard.
+	ChangeVertex(context.Context, *ChangeVertexRequest) (*VertexJob, error)
+	GetShardJobs(context.Context, *GetShardJobsRequest) (*GetShardJobsResponse, error)
 	// A delivery of one shard to another: a command of the state machine.
 	Deliver(context.Context, *DeliverRequest) (*DeliverResponse, error)
 	mustEmbedUnimplementedCallsServer()
@@ -269,6 +297,12 @@ func (UnimplementedCallsServer) DeleteCounter(context.Context, *DeleteCounterReq
 }
 func (UnimplementedCallsServer) EditCounters(context.Context, *EditCountersRequest) (*EditCountersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method EditCounters not implemented")
+}
+func (UnimplementedCallsServer) ChangeVertex(context.Context, *ChangeVertexRequest) (*VertexJob, error) {
+	return nil, status.Error(codes.Unimplemented, "method ChangeVertex not implemented")
+}
+func (UnimplementedCallsServer) GetShardJobs(context.Context, *GetShardJobsRequest) (*GetShardJobsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetShardJobs not implemented")
 }
 func (UnimplementedCallsServer) Deliver(context.Context, *DeliverRequest) (*DeliverResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Deliver not implemented")
@@ -510,6 +544,42 @@ func _Calls_EditCounters_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Calls_ChangeVertex_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChangeVertexRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CallsServer).ChangeVertex(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Calls_ChangeVertex_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CallsServer).ChangeVertex(ctx, req.(*ChangeVertexRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Calls_GetShardJobs_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetShardJobsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CallsServer).GetShardJobs(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Calls_GetShardJobs_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CallsServer).GetShardJobs(ctx, req.(*GetShardJobsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Calls_Deliver_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeliverRequest)
 	if err := dec(in); err != nil {
@@ -582,6 +652,14 @@ var Calls_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "EditCounters",
 			Handler:    _Calls_EditCounters_Handler,
+		},
+		{
+			MethodName: "ChangeVertex",
+			Handler:    _Calls_ChangeVertex_Handler,
+		},
+		{
+			MethodName: "GetShardJobs",
+			Handler:    _Calls_GetShardJobs_Handler,
 		},
 		{
 			MethodName: "Deliver",
