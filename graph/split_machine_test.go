@@ -23,6 +23,7 @@ type shards struct {
 	acked    map[[2]uint32]uint64 // what a sender knows of its receiver
 	index    uint64
 	model    model
+	small    bool // lists are trees from a few edges on
 }
 
 func newShards(t *testing.T, founding int) *shards {
@@ -60,6 +61,14 @@ func (s *shards) open(id uint32) {
 	m, err := openMachine(MachineConfig{ID: id, Store: s.store, Lists: edgelist.DefaultOptions()}, newPageCache(1<<20))
 	must(s.t, err)
 	s.machines[id] = m
+	s.shrink(m)
+}
+
+// shrink has a machine keep lists as trees from a few edges on, where all do.
+func (s *shards) shrink(m *Machine) {
+	if s.small {
+		m.cfg.Lists.SplitEntries, m.cfg.Lists.Branch, m.cfg.Lists.MaxDeltas = 6, 4, 3
+	}
 }
 
 // restart opens a machine as its last cut left it; a new leader knows of its receivers
