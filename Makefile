@@ -20,7 +20,7 @@ RACE  := CGO_ENABLED=1
 # Folders with Go code, in the order of the layers: what the rest stands on is
 # tested first. cmd/arch checks the sources and needs no race detector.
 LAYERS    := $(wildcard edgelist kv graph cache server cmd)
-GO_FILES   = $$(find $(LAYERS) proto -name '*.go')
+GO_FILES   = $$(find $(LAYERS) proto docs -name node_modules -prune -o -name '*.go' -print)
 TEST_PKGS  = $$(go list $(LAYERS:%=./%/...) | grep -v /cmd/arch$$)
 
 # What may be set from outside.
@@ -92,8 +92,9 @@ test-long: ## Run the long tests, then each fuzz target for FUZZTIME
 	.ci/fuzz $(FUZZTIME)
 
 .PHONY: tour
-tour: build ## Run the README's tour against a server of its own
-	LIANA_TOUR=1 $(PLAIN) go test -count 1 -run TestReadmeTour $(TEST_FLAGS) ./cmd/arch
+tour: build ## Run the commands of README, api.md and clients.md
+	@.ci/deps
+	LIANA_TOUR=1 $(PLAIN) go test -count 1 -run TestTours $(TEST_FLAGS) ./cmd/arch
 
 ##@ Speed
 
@@ -135,7 +136,7 @@ mod-check: ## Check that go.mod and go.sum are tidy, writing nothing
 
 .PHONY: proto
 proto: ## Regenerate the Go code of proto/ with pinned tools
-	cd proto && $(PLAIN) go run $(BUF) generate
+	cd proto && $(PLAIN) go run $(BUF) generate && $(PLAIN) go run $(BUF) generate --template buf.gen.web.yaml
 
 .PHONY: proto-check
 proto-check: ## Check that the generated code is what the .proto files say

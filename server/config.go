@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lianadb/liana/server/resp"
@@ -20,7 +22,8 @@ type Config struct {
 	PeerAddr string `yaml:"peer_addr"`
 	// AllowRemote permits addresses that other machines can reach. There is no
 	// authentication: whoever reaches a port may read and write everything.
-	AllowRemote bool `yaml:"allow_remote"`
+	AllowRemote bool       `yaml:"allow_remote"`
+	HTTP        HTTPConfig `yaml:"http"`
 	// StopTimeout bounds a graceful stop, from the signal to the end of the process.
 	StopTimeout time.Duration `yaml:"stop_timeout"`
 	// SlowCall: calls that take longer are logged; 0: none are.
@@ -48,6 +51,40 @@ type Limits struct {
 	// MaxCallTime is the deadline of a call (or of a batch in a stream) that has
 	// none, and the latest that a client can ask for.
 	MaxCallTime time.Duration `yaml:"max_call_time"`
+}
+
+// HTTPConfig says which browsers may use the HTTP port.
+type HTTPConfig struct {
+	// CORSOrigins are the origins of web pages, such as https://app.example.com, with
+	// commas between, that may call the JSON API; * is all. Empty: none but its own.
+	CORSOrigins string `yaml:"cors_origins"`
+	// Hosts are the names of this server, with commas between, beside localhost, the
+	// host of http_addr and IP addresses. Requests for another name are refused.
+	Hosts string `yaml:"hosts"`
+}
+
+func (h HTTPConfig) origins() []string { return words(h.CORSOrigins) }
+func (h HTTPConfig) hosts() []string   { return words(h.Hosts) }
+
+// words are the parts of a list with commas between.
+func words(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func (h HTTPConfig) validate() error {
+	var errs []error
+	for _, o := range h.origins() {
+		u, err := url.Parse(o)
+		if o != "*" && (err != nil || u.Host == "" || o != u.Scheme+"://"+u.Host) {
+			errs = append(errs, fmt.Errorf("http.cors_origins: %q is no origin, such as https://app.example.com, without a path, or *", o))
+		}
+	}
+	for _, n := range h.hosts() {
+		if strings.ContainsAny(n, ":/") {
+			errs = append(errs, fmt.Errorf("http.hosts: %q is no host name; leave scheme and port away", n))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // DiskConfig says how much of the disk stays free.
@@ -82,7 +119,7 @@ func Defaults() Config {
 
 // Validate names every field that is wrong, by its YAML name.
 func (c Config) Validate() error {
-	return errors.Join(c.validateAddrs(), c.validateTimes(), c.Limits.validate(), c.RESP.Validate())
+	return errors.Join(c.validateAddrs(), c.validateTimes(), c.HTTP.validate(), c.Limits.validate(), c.RESP.Validate())
 }
 
 func (c Config) validateAddrs() error {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	pb "github.com/lianadb/liana/proto/liana/v1"
+	"github.com/lianadb/liana/server/web"
 )
 
 func TestEveryCallAndReasonIsDocumented(t *testing.T) {
@@ -34,6 +35,12 @@ func TestEveryCallAndReasonIsDocumented(t *testing.T) {
 		known[r.reason] = true
 		if !strings.Contains(doc, "| `"+r.reason+"` |") {
 			t.Errorf("docs/api.md does not explain %s", r.reason)
+		}
+	}
+	for _, reason := range web.Reasons() {
+		known[reason] = true
+		if !strings.Contains(doc, "| `"+reason+"` |") {
+			t.Errorf("docs/api.md does not explain %s", reason)
 		}
 	}
 	for line := range strings.Lines(doc[strings.Index(doc, "| reason |"):]) {

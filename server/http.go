@@ -11,27 +11,46 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/lianadb/liana/server/web"
 )
 
-// newHTTP serves what machines and people look at: health, metrics, profiles.
-func (s *Server) newHTTP(reg *prometheus.Registry) *http.Server {
+// newHTTP serves the API as JSON, and what machines and people look at: health,
+// metrics, profiles.
+func (s *Server) newHTTP(reg *prometheus.Registry, door *web.Door) *http.Server {
+	// What probes and scrapers ask for is there under any name of the server.
+	root := http.NewServeMux()
+	root.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	root.HandleFunc("GET /readyz", s.readyz)
+	root.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", s.readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	door.Mount(mux)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("GET /{$}", front)
+	root.Handle("/", door.Guard(mux))
 	return &http.Server{
-		Handler:           mux,
+		Handler:           door.Handler(root),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
+}
+
+func (s *Server) newDoor() (*web.Door, error) {
+	host, _, err := splitAddr(s.cfg.HTTPAddr)
+	if err != nil {
+		return nil, err
+	}
+	return web.New(web.Config{
+		Conn: s.local, MaxBody: s.cfg.Limits.MaxMessageBytes, MaxTime: s.cfg.Limits.MaxCallTime,
+		Hosts: append(s.cfg.HTTP.hosts(), host), Origins: s.cfg.HTTP.origins(),
+	})
 }
 
 // readyBody is the answer of /readyz.
@@ -82,8 +101,10 @@ const indexPage = `<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Liana</title>
 <style>body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:3rem auto;padding:0 1rem}</style>
 <h1>Liana</h1>
-<p>A store for likes, follows and counters. Clients use the gRPC port.</p>
+<p>A store for likes, follows and counters. Clients use the gRPC port, or JSON here.</p>
 <ul>
+<li><a href="/docs">/docs</a> the API as JSON, call by call
+<li><a href="/openapi.json">/openapi.json</a> the same for machines
 <li><a href="/healthz">/healthz</a> the process lives
 <li><a href="/readyz">/readyz</a> every shard serves
 <li><a href="/metrics">/metrics</a> figures for Prometheus

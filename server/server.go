@@ -29,6 +29,7 @@ type Server struct {
 	calls  *calls
 	health *health.Server
 	grpc   *grpc.Server
+	local  *local // the services, for the HTTP door
 	http   *http.Server
 
 	grpcListener, httpListener net.Listener
@@ -59,12 +60,17 @@ func Listen(cfg Config, log *slog.Logger) (*Server, error) {
 		grpcListener: grpcListener, httpListener: httpListener,
 		ready: make(chan struct{}), failed: make(chan error, 3),
 	}
+	s.local = newLocal(s.calls)
+	door, err := s.newDoor()
+	if err != nil {
+		return nil, errors.Join(err, grpcListener.Close(), httpListener.Close())
+	}
 	if s.resp, err = s.listenRESP(s.calls.metrics); err != nil {
 		return nil, errors.Join(err, grpcListener.Close(), httpListener.Close())
 	}
 	reg.MustRegister(nodeMetrics{s})
 	s.grpc = s.newGRPC()
-	s.http = s.newHTTP(reg)
+	s.http = s.newHTTP(reg, door)
 	s.serve()
 	return s, nil
 }
@@ -96,11 +102,7 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
-	pb.RegisterGraphServer(g, &graphService{calls: s.calls})
-	pb.RegisterCountersServer(g, &counterService{calls: s.calls})
-	pb.RegisterAdminServer(g, &adminService{calls: s.calls, scans: make(chan struct{}, maxScans)})
-	pb.RegisterClusterServer(g, &clusterService{calls: s.calls})
-	pb.RegisterCacheServer(g, &cacheService{calls: s.calls})
+	s.register(registrars{g, s.local})
 	healthpb.RegisterHealthServer(g, s.health)
 	reflection.Register(g)
 	for name, info := range g.GetServiceInfo() {
@@ -110,6 +112,15 @@ func (s *Server) newGRPC() *grpc.Server {
 	}
 	s.setHealth(false)
 	return g
+}
+
+// register adds the services to r.
+func (s *Server) register(r grpc.ServiceRegistrar) {
+	pb.RegisterGraphServer(r, &graphService{calls: s.calls})
+	pb.RegisterCountersServer(r, &counterService{calls: s.calls})
+	pb.RegisterAdminServer(r, &adminService{calls: s.calls, scans: make(chan struct{}, maxScans)})
+	pb.RegisterClusterServer(r, &clusterService{calls: s.calls})
+	pb.RegisterCacheServer(r, &cacheService{calls: s.calls})
 }
 
 func (s *Server) serve() {
@@ -230,7 +241,10 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.calls.stop()
 	graceful := make(chan struct{})
 	go func() {
-		s.grpc.GracefulStop()
+		var doors sync.WaitGroup
+		doors.Go(s.grpc.GracefulStop)
+		doors.Go(s.local.close)
+		doors.Wait()
 		close(graceful)
 	}()
 	redis := make(chan error, 1)
@@ -241,6 +255,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 		err = fmt.Errorf("stopped with %d calls and %d streams unanswered", s.calls.inFlight.Load(), s.calls.streams.Load())
 		s.grpc.Stop()
+		_ = s.http.Close() // ends the contexts of what came in there
 		<-graceful
 	}
 	err = errors.Join(err, <-redis)

@@ -43,11 +43,14 @@ var layers = []layer{
 	{"cache/rediscache", []string{"cache"}},
 	{"proto/liana/v1", nil},
 	{"proto/peer/v1", nil},
-	{"server", []string{"edgelist", "kv", "kv/shard", "kv/counter", "graph", "cache", "proto/...", "server/resp"}},
+	{"server/web/gateway", []string{"proto/liana/v1"}},
+	{"server/web", []string{"proto/liana/v1", "server/web/gateway"}},
+	{"server", []string{"edgelist", "kv", "kv/shard", "kv/counter", "graph", "cache", "proto/...", "server/resp", "server/web"}},
 	{"server/resp", []string{"graph", "kv/counter"}},
 	{"server/peer", []string{"edgelist", "kv", "kv/shard", "kv/counter", "graph", "proto/peer/v1"}},
 	{"server/tiers", []string{"edgelist", "graph", "cache", "cache/rediscache", "proto/...", "server", "server/peer"}},
 	{"server/cluster", []string{"kv", "kv/shard", "kv/catalog", "graph", "proto/...", "server", "server/peer"}},
+	{"docs/examples/go", []string{"proto/liana/v1"}},
 	{"cmd/arch", nil},
 	{"cmd/lianad/...", []string{"..."}},
 	{"cmd/liana/...", []string{"..."}},
@@ -78,9 +81,11 @@ var owners = []owner{
 	{"github.com/tidwall/redcon", []string{"server/..."}, nil},
 	{"github.com/prometheus/client_golang", []string{"server/..."}, nil},
 	{"github.com/prometheus/client_model", []string{"server/..."}, nil},
-	{"google.golang.org/grpc", []string{"proto/...", "server/...", "cmd/..."}, nil},
+	{"google.golang.org/grpc", []string{"proto/...", "server/...", "cmd/...", "docs/..."}, nil},
 	{"google.golang.org/protobuf", []string{"proto/...", "server/...", "cmd/..."}, nil},
-	{"google.golang.org/genproto", []string{"server/...", "cmd/..."}, nil},
+	{"google.golang.org/genproto", []string{"server/...", "cmd/...", "docs/..."}, nil},
+	{"google.golang.org/genproto/googleapis/api", []string{"proto/...", "server/web/..."}, nil},
+	{"github.com/grpc-ecosystem/grpc-gateway/v2", []string{"server/web/..."}, nil},
 	{"github.com/spf13/cobra", []string{"cmd/..."}, nil},
 	{"github.com/spf13/pflag", []string{"cmd/..."}, nil},
 	{"go.yaml.in/yaml/v3", []string{"kv/datadir", "graph", "server/...", "cmd/..."}, nil},
@@ -101,6 +106,7 @@ var unreachable = []struct {
 	{"edgelist", []string{"github.com/cockroachdb/pebble/v2", "github.com/hashicorp/raft", "google.golang.org/grpc", "google.golang.org/protobuf"}},
 	{"graph", []string{"github.com/cockroachdb/pebble/v2", "github.com/redis/go-redis/v9", "google.golang.org/grpc", "google.golang.org/protobuf"}},
 	{"server", []string{"github.com/cockroachdb/pebble/v2", "github.com/redis/go-redis/v9"}},
+	{"proto/liana/v1", []string{"github.com/grpc-ecosystem/grpc-gateway/v2"}}, // clients import it
 }
 
 // topLevel is what may lie at the top of the tree, beside dot-files.
@@ -290,7 +296,7 @@ func TestTopLevelIsFixed(t *testing.T) {
 // from the top. Generated code, test data and build output are left out.
 func sourceFiles(t *testing.T, f func(path string, content []byte)) {
 	t.Helper()
-	skipped := []string{".git", "bin", "bench-out", "liana-data", "testdata"}
+	skipped := []string{".git", "bin", "bench-out", "liana-data", "testdata", "node_modules"}
 	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -321,7 +327,7 @@ func sourceFiles(t *testing.T, f func(path string, content []byte)) {
 }
 
 func isSource(path string) bool {
-	if strings.HasSuffix(path, ".pb.go") {
+	if strings.HasSuffix(path, ".pb.go") || strings.HasSuffix(path, ".pb.gw.go") {
 		return false
 	}
 	switch filepath.Ext(path) {

@@ -7,6 +7,6 @@
 //   - source_test.go: calls, declarations and words that are not allowed, each
 //     with what to do instead.
 //   - docs_test.go: each package explains itself and every link leads somewhere.
-//   - readme_test.go: the tour of the README, extracted and (with LIANA_TOUR=1,
-//     as `make tour` sets it) executed against a server of its own.
+//   - tour_test.go: the tours of the documents, extracted and (with LIANA_TOUR=1,
+//     as `make tour` sets it) executed against servers of their own.
 package arch

@@ -7,6 +7,7 @@
 package lianav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -729,7 +730,7 @@ var File_liana_v1_admin_proto protoreflect.FileDescriptor
 
 const file_liana_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x14liana/v1/admin.proto\x12\bliana.v1\x1a\x14liana/v1/types.proto\"\x12\n" +
+	"\x14liana/v1/admin.proto\x12\bliana.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x14liana/v1/types.proto\"\x12\n" +
 	"\x10GetSchemaRequest\"A\n" +
 	"\x11GetSchemaResponse\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\tR\x04yaml\x12\x18\n" +
@@ -777,13 +778,15 @@ const file_liana_v1_admin_proto_rawDesc = "" +
 	"\vvertex_type\x18\x01 \x01(\tR\n" +
 	"vertexType\x12\x16\n" +
 	"\x06metric\x18\x02 \x01(\tR\x06metric\x12\x12\n" +
-	"\x04done\x18\x03 \x01(\x01R\x04done2\xe3\x02\n" +
-	"\x05Admin\x12D\n" +
-	"\tGetSchema\x12\x1a.liana.v1.GetSchemaRequest\x1a\x1b.liana.v1.GetSchemaResponse\x12D\n" +
+	"\x04done\x18\x03 \x01(\x01R\x04done2\xa5\x03\n" +
+	"\x05Admin\x12X\n" +
+	"\tGetSchema\x12\x1a.liana.v1.GetSchemaRequest\x1a\x1b.liana.v1.GetSchemaResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"/v1/schema\x12D\n" +
 	"\tPutSchema\x12\x1a.liana.v1.PutSchemaRequest\x1a\x1b.liana.v1.PutSchemaResponse\x12:\n" +
-	"\x05Check\x12\x16.liana.v1.CheckRequest\x1a\x17.liana.v1.CheckResponse0\x01\x12L\n" +
-	"\vExportEdges\x12\x1c.liana.v1.ExportEdgesRequest\x1a\x1d.liana.v1.ExportEdgesResponse0\x01\x12D\n" +
-	"\tGetStatus\x12\x1a.liana.v1.GetStatusRequest\x1a\x1b.liana.v1.GetStatusResponseB1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
+	"\x05Check\x12\x16.liana.v1.CheckRequest\x1a\x17.liana.v1.CheckResponse0\x01\x12f\n" +
+	"\vExportEdges\x12\x1c.liana.v1.ExportEdgesRequest\x1a\x1d.liana.v1.ExportEdgesResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/edges:export0\x01\x12X\n" +
+	"\tGetStatus\x12\x1a.liana.v1.GetStatusRequest\x1a\x1b.liana.v1.GetStatusResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"/v1/statusB1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
 
 var (
 	file_liana_v1_admin_proto_rawDescOnce sync.Once

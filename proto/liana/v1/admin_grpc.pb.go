@@ -32,6 +32,7 @@ const (
 //
 // Admin is for operators.
 type AdminClient interface {
+	// The types and metrics in force.
 	GetSchema(ctx context.Context, in *GetSchemaRequest, opts ...grpc.CallOption) (*GetSchemaResponse, error)
 	// Puts a schema into force on the whole cluster. It may only add to the one in force.
 	// It has been decided when this returns; nodes and shards follow within a second, those
@@ -42,6 +43,7 @@ type AdminClient interface {
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CheckResponse], error)
 	// All edges, by source vertex.
 	ExportEdges(ctx context.Context, in *ExportEdgesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportEdgesResponse], error)
+	// The node that was asked, and its shards.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 }
 
@@ -127,6 +129,7 @@ func (c *adminClient) GetStatus(ctx context.Context, in *GetStatusRequest, opts 
 //
 // Admin is for operators.
 type AdminServer interface {
+	// The types and metrics in force.
 	GetSchema(context.Context, *GetSchemaRequest) (*GetSchemaResponse, error)
 	// Puts a schema into force on the whole cluster. It may only add to the one in force.
 	// It has been decided when this returns; nodes and shards follow within a second, those
@@ -137,6 +140,7 @@ type AdminServer interface {
 	Check(*CheckRequest, grpc.ServerStreamingServer[CheckResponse]) error
 	// All edges, by source vertex.
 	ExportEdges(*ExportEdgesRequest, grpc.ServerStreamingServer[ExportEdgesResponse]) error
+	// The node that was asked, and its shards.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	mustEmbedUnimplementedAdminServer()
 }

@@ -7,6 +7,7 @@
 package lianav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -616,7 +617,7 @@ var File_liana_v1_cache_proto protoreflect.FileDescriptor
 
 const file_liana_v1_cache_proto_rawDesc = "" +
 	"\n" +
-	"\x14liana/v1/cache.proto\x12\bliana.v1\x1a\x14liana/v1/types.proto\"*\n" +
+	"\x14liana/v1/cache.proto\x12\bliana.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x14liana/v1/types.proto\"*\n" +
 	"\x12ListHotKeysRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\rR\x05limit\"[\n" +
 	"\x13ListHotKeysResponse\x12$\n" +
@@ -658,11 +659,11 @@ const file_liana_v1_cache_proto_rawDesc = "" +
 	"\x12DropCachedResponse\x12\x1e\n" +
 	"\n" +
 	"unanswered\x18\x01 \x03(\tR\n" +
-	"unanswered2\xb4\x02\n" +
-	"\x05Cache\x12J\n" +
-	"\vListHotKeys\x12\x1c.liana.v1.ListHotKeysRequest\x1a\x1d.liana.v1.ListHotKeysResponse\x12D\n" +
-	"\tWarmCache\x12\x1a.liana.v1.WarmCacheRequest\x1a\x1b.liana.v1.WarmCacheResponse\x12P\n" +
-	"\rGetCacheStats\x12\x1e.liana.v1.GetCacheStatsRequest\x1a\x1f.liana.v1.GetCacheStatsResponse\x12G\n" +
+	"unanswered2\xe8\x02\n" +
+	"\x05Cache\x12e\n" +
+	"\vListHotKeys\x12\x1c.liana.v1.ListHotKeysRequest\x1a\x1d.liana.v1.ListHotKeysResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/cache/hotKeys\x12D\n" +
+	"\tWarmCache\x12\x1a.liana.v1.WarmCacheRequest\x1a\x1b.liana.v1.WarmCacheResponse\x12i\n" +
+	"\rGetCacheStats\x12\x1e.liana.v1.GetCacheStatsRequest\x1a\x1f.liana.v1.GetCacheStatsResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/cache/stats\x12G\n" +
 	"\n" +
 	"DropCached\x12\x1b.liana.v1.DropCachedRequest\x1a\x1c.liana.v1.DropCachedResponseB1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
 

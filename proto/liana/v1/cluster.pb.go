@@ -7,6 +7,7 @@
 package lianav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -1034,7 +1035,7 @@ var File_liana_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_liana_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x16liana/v1/cluster.proto\x12\bliana.v1\"\x13\n" +
+	"\x16liana/v1/cluster.proto\x12\bliana.v1\x1a\x1cgoogle/api/annotations.proto\"\x13\n" +
 	"\x11GetClusterRequest\"\x83\x02\n" +
 	"\x12GetClusterResponse\x12\x1d\n" +
 	"\n" +
@@ -1106,10 +1107,10 @@ const file_liana_v1_cluster_proto_rawDesc = "" +
 	"\x04done\x18\x04 \x01(\bR\x04done\"3\n" +
 	"\x15SetReplicationRequest\x12\x1a\n" +
 	"\breplicas\x18\x01 \x01(\rR\breplicas\"\x18\n" +
-	"\x16SetReplicationResponse2\x98\x04\n" +
-	"\aCluster\x12G\n" +
+	"\x16SetReplicationResponse2\xad\x04\n" +
+	"\aCluster\x12\\\n" +
 	"\n" +
-	"GetCluster\x12\x1b.liana.v1.GetClusterRequest\x1a\x1c.liana.v1.GetClusterResponse\x12D\n" +
+	"GetCluster\x12\x1b.liana.v1.GetClusterRequest\x1a\x1c.liana.v1.GetClusterResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12D\n" +
 	"\tDrainNode\x12\x1a.liana.v1.DrainNodeRequest\x1a\x1b.liana.v1.DrainNodeResponse\x12M\n" +
 	"\fActivateNode\x12\x1d.liana.v1.ActivateNodeRequest\x1a\x1e.liana.v1.ActivateNodeResponse\x12G\n" +
 	"\n" +

@@ -35,6 +35,7 @@ const (
 // Cluster is for operators: the nodes of the cluster and where its shards lie. Any
 // node answers.
 type ClusterClient interface {
+	// Nodes, shards and replicas.
 	GetCluster(ctx context.Context, in *GetClusterRequest, opts ...grpc.CallOption) (*GetClusterResponse, error)
 	// Begins to move all replicas off a node. GetCluster shows how far it is.
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
@@ -156,6 +157,7 @@ func (c *clusterClient) SetReplication(ctx context.Context, in *SetReplicationRe
 // Cluster is for operators: the nodes of the cluster and where its shards lie. Any
 // node answers.
 type ClusterServer interface {
+	// Nodes, shards and replicas.
 	GetCluster(context.Context, *GetClusterRequest) (*GetClusterResponse, error)
 	// Begins to move all replicas off a node. GetCluster shows how far it is.
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)

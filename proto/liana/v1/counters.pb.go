@@ -7,6 +7,7 @@
 package lianav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -947,7 +948,7 @@ var File_liana_v1_counters_proto protoreflect.FileDescriptor
 
 const file_liana_v1_counters_proto_rawDesc = "" +
 	"\n" +
-	"\x17liana/v1/counters.proto\x12\bliana.v1\x1a\x14liana/v1/types.proto\"`\n" +
+	"\x17liana/v1/counters.proto\x12\bliana.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x14liana/v1/types.proto\"`\n" +
 	"\n" +
 	"CounterRef\x12(\n" +
 	"\x06vertex\x18\x01 \x01(\v2\x10.liana.v1.VertexR\x06vertex\x12\x16\n" +
@@ -1011,14 +1012,14 @@ const file_liana_v1_counters_proto_rawDesc = "" +
 	"\acounter\x18\x01 \x01(\v2\x14.liana.v1.CounterRefR\acounter\"G\n" +
 	"\x15DeleteCounterResponse\x12\x18\n" +
 	"\achanged\x18\x01 \x01(\bR\achanged\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\tR\x05token2\xb5\x03\n" +
-	"\bCounters\x12;\n" +
-	"\x06IncrBy\x12\x17.liana.v1.IncrByRequest\x1a\x18.liana.v1.IncrByResponse\x12J\n" +
-	"\vIncrByBatch\x12\x1c.liana.v1.IncrByBatchRequest\x1a\x1d.liana.v1.IncrByBatchResponse\x12@\n" +
-	"\x03Get\x12\x1b.liana.v1.GetCounterRequest\x1a\x1c.liana.v1.GetCounterResponse\x12Q\n" +
-	"\bBatchGet\x12!.liana.v1.BatchGetCountersRequest\x1a\".liana.v1.BatchGetCountersResponse\x12@\n" +
-	"\x03Set\x12\x1b.liana.v1.SetCounterRequest\x1a\x1c.liana.v1.SetCounterResponse\x12I\n" +
-	"\x06Delete\x12\x1e.liana.v1.DeleteCounterRequest\x1a\x1f.liana.v1.DeleteCounterResponseB1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
+	"\x05token\x18\x02 \x01(\tR\x05token2\x81\a\n" +
+	"\bCounters\x12Y\n" +
+	"\x06IncrBy\x12\x17.liana.v1.IncrByRequest\x1a\x18.liana.v1.IncrByResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/counters:incr\x12m\n" +
+	"\vIncrByBatch\x12\x1c.liana.v1.IncrByBatchRequest\x1a\x1d.liana.v1.IncrByBatchResponse\"!\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/counters:batchIncr\x12\xaa\x01\n" +
+	"\x03Get\x12\x1b.liana.v1.GetCounterRequest\x1a\x1c.liana.v1.GetCounterResponse\"h\x82\xd3\xe4\x93\x02bZ\x1f\x12\x1d/v1/counters/{counter.key=**}\x12?/v1/vertices/{counter.vertex.type}/{counter.vertex.id}/counters\x12s\n" +
+	"\bBatchGet\x12!.liana.v1.BatchGetCountersRequest\x1a\".liana.v1.BatchGetCountersResponse\" \x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/counters:batchGet\x12\xc1\x01\n" +
+	"\x03Set\x12\x1b.liana.v1.SetCounterRequest\x1a\x1c.liana.v1.SetCounterResponse\"\x7f\x82\xd3\xe4\x93\x02y:\x01*Z\":\x01*\x1a\x1d/v1/counters/{counter.key=**}\x1aP/v1/vertices/{counter.vertex.type}/{counter.vertex.id}/counters/{counter.metric}\x12\xc4\x01\n" +
+	"\x06Delete\x12\x1e.liana.v1.DeleteCounterRequest\x1a\x1f.liana.v1.DeleteCounterResponse\"y\x82\xd3\xe4\x93\x02sZ\x1f*\x1d/v1/counters/{counter.key=**}*P/v1/vertices/{counter.vertex.type}/{counter.vertex.id}/counters/{counter.metric}B1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
 
 var (
 	file_liana_v1_counters_proto_rawDescOnce sync.Once

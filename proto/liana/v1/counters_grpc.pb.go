@@ -36,10 +36,15 @@ const (
 type CountersClient interface {
 	// Adds delta. A sum past a cap, or past 64 bits, changes nothing.
 	IncrBy(ctx context.Context, in *IncrByRequest, opts ...grpc.CallOption) (*IncrByResponse, error)
+	// Many increments in one call.
 	IncrByBatch(ctx context.Context, in *IncrByBatchRequest, opts ...grpc.CallOption) (*IncrByBatchResponse, error)
+	// The metrics of a vertex, or a key.
 	Get(ctx context.Context, in *GetCounterRequest, opts ...grpc.CallOption) (*GetCounterResponse, error)
+	// Many counters in one call.
 	BatchGet(ctx context.Context, in *BatchGetCountersRequest, opts ...grpc.CallOption) (*BatchGetCountersResponse, error)
+	// Writes one counter.
 	Set(ctx context.Context, in *SetCounterRequest, opts ...grpc.CallOption) (*SetCounterResponse, error)
+	// Removes one counter.
 	Delete(ctx context.Context, in *DeleteCounterRequest, opts ...grpc.CallOption) (*DeleteCounterResponse, error)
 }
 
@@ -120,10 +125,15 @@ func (c *countersClient) Delete(ctx context.Context, in *DeleteCounterRequest, o
 type CountersServer interface {
 	// Adds delta. A sum past a cap, or past 64 bits, changes nothing.
 	IncrBy(context.Context, *IncrByRequest) (*IncrByResponse, error)
+	// Many increments in one call.
 	IncrByBatch(context.Context, *IncrByBatchRequest) (*IncrByBatchResponse, error)
+	// The metrics of a vertex, or a key.
 	Get(context.Context, *GetCounterRequest) (*GetCounterResponse, error)
+	// Many counters in one call.
 	BatchGet(context.Context, *BatchGetCountersRequest) (*BatchGetCountersResponse, error)
+	// Writes one counter.
 	Set(context.Context, *SetCounterRequest) (*SetCounterResponse, error)
+	// Removes one counter.
 	Delete(context.Context, *DeleteCounterRequest) (*DeleteCounterResponse, error)
 	mustEmbedUnimplementedCountersServer()
 }

@@ -7,6 +7,7 @@
 package lianav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -1759,7 +1760,7 @@ var File_liana_v1_graph_proto protoreflect.FileDescriptor
 
 const file_liana_v1_graph_proto_rawDesc = "" +
 	"\n" +
-	"\x14liana/v1/graph.proto\x12\bliana.v1\x1a\x13liana/v1/sets.proto\x1a\x17liana/v1/traverse.proto\x1a\x14liana/v1/types.proto\x1a\x15liana/v1/vertex.proto\"X\n" +
+	"\x14liana/v1/graph.proto\x12\bliana.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x13liana/v1/sets.proto\x1a\x17liana/v1/traverse.proto\x1a\x14liana/v1/types.proto\x1a\x15liana/v1/vertex.proto\"X\n" +
 	"\x0eAddEdgeRequest\x12\"\n" +
 	"\x04edge\x18\x01 \x01(\v2\x0e.liana.v1.EdgeR\x04edge\x12\"\n" +
 	"\x04wait\x18\x02 \x01(\x0e2\x0e.liana.v1.WaitR\x04wait\"A\n" +
@@ -1891,34 +1892,35 @@ const file_liana_v1_graph_proto_rawDesc = "" +
 	"\x0fINVERSE_PENDING\x10\x03\x12\n" +
 	"\n" +
 	"\x06FAILED\x10\x04\x12\x13\n" +
-	"\x0fOUTCOME_UNKNOWN\x10\x052\xdc\v\n" +
-	"\x05Graph\x12>\n" +
-	"\aAddEdge\x12\x18.liana.v1.AddEdgeRequest\x1a\x19.liana.v1.AddEdgeResponse\x12G\n" +
+	"\x0fOUTCOME_UNKNOWN\x10\x052\xd1\x12\n" +
+	"\x05Graph\x12T\n" +
+	"\aAddEdge\x12\x18.liana.v1.AddEdgeRequest\x1a\x19.liana.v1.AddEdgeResponse\"\x14\x82\xd3\xe4\x93\x02\x0e:\x01*\"\t/v1/edges\x12\x92\x01\n" +
 	"\n" +
-	"DeleteEdge\x12\x1b.liana.v1.DeleteEdgeRequest\x1a\x1c.liana.v1.DeleteEdgeResponse\x12G\n" +
+	"DeleteEdge\x12\x1b.liana.v1.DeleteEdgeRequest\x1a\x1c.liana.v1.DeleteEdgeResponse\"I\x82\xd3\xe4\x93\x02C*A/v1/vertices/{src.type}/{src.id}/edges/{type}/{dst.type}/{dst.id}\x12]\n" +
 	"\n" +
-	"UpdateEdge\x12\x1b.liana.v1.UpdateEdgeRequest\x1a\x1c.liana.v1.UpdateEdgeResponse\x12J\n" +
-	"\vMutateEdges\x12\x1c.liana.v1.MutateEdgesRequest\x1a\x1d.liana.v1.MutateEdgesResponse\x12Z\n" +
-	"\x0fStreamMutations\x12 .liana.v1.StreamMutationsRequest\x1a!.liana.v1.StreamMutationsResponse(\x010\x01\x12>\n" +
-	"\aHasEdge\x12\x18.liana.v1.HasEdgeRequest\x1a\x19.liana.v1.HasEdgeResponse\x12A\n" +
-	"\bHasEdges\x12\x19.liana.v1.HasEdgesRequest\x1a\x1a.liana.v1.HasEdgesResponse\x12>\n" +
-	"\aGetEdge\x12\x18.liana.v1.GetEdgeRequest\x1a\x19.liana.v1.GetEdgeResponse\x12G\n" +
+	"UpdateEdge\x12\x1b.liana.v1.UpdateEdgeRequest\x1a\x1c.liana.v1.UpdateEdgeResponse\"\x14\x82\xd3\xe4\x93\x02\x0e:\x01*2\t/v1/edges\x12g\n" +
+	"\vMutateEdges\x12\x1c.liana.v1.MutateEdgesRequest\x1a\x1d.liana.v1.MutateEdgesResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/edges:mutate\x12Z\n" +
+	"\x0fStreamMutations\x12 .liana.v1.StreamMutationsRequest\x1a!.liana.v1.StreamMutationsResponse(\x010\x01\x12\x89\x01\n" +
+	"\aGetEdge\x12\x18.liana.v1.GetEdgeRequest\x1a\x19.liana.v1.GetEdgeResponse\"I\x82\xd3\xe4\x93\x02C\x12A/v1/vertices/{src.type}/{src.id}/edges/{type}/{dst.type}/{dst.id}\x12\x90\x01\n" +
+	"\aHasEdge\x12\x18.liana.v1.HasEdgeRequest\x1a\x19.liana.v1.HasEdgeResponse\"P\x82\xd3\xe4\x93\x02J\x12H/v1/vertices/{src.type}/{src.id}/edges/{type}/{dst.type}/{dst.id}:exists\x12[\n" +
+	"\bHasEdges\x12\x19.liana.v1.HasEdgesRequest\x1a\x1a.liana.v1.HasEdgesResponse\"\x18\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/edges:has\x12\x81\x01\n" +
+	"\tListEdges\x12\x1a.liana.v1.ListEdgesRequest\x1a\x1b.liana.v1.ListEdgesResponse\";\x82\xd3\xe4\x93\x025\x123/v1/vertices/{vertex.type}/{vertex.id}/edges/{type}\x12\x8a\x01\n" +
 	"\n" +
-	"CountEdges\x12\x1b.liana.v1.CountEdgesRequest\x1a\x1c.liana.v1.CountEdgesResponse\x12V\n" +
-	"\x0fCountEdgesBatch\x12 .liana.v1.CountEdgesBatchRequest\x1a!.liana.v1.CountEdgesBatchResponse\x12D\n" +
-	"\tListEdges\x12\x1a.liana.v1.ListEdgesRequest\x1a\x1b.liana.v1.ListEdgesResponse\x12B\n" +
-	"\fDeleteVertex\x12\x1d.liana.v1.DeleteVertexRequest\x1a\x13.liana.v1.VertexJob\x12>\n" +
+	"CountEdges\x12\x1b.liana.v1.CountEdgesRequest\x1a\x1c.liana.v1.CountEdgesResponse\"A\x82\xd3\xe4\x93\x02;\x129/v1/vertices/{vertex.type}/{vertex.id}/edges/{type}:count\x12r\n" +
+	"\x0fCountEdgesBatch\x12 .liana.v1.CountEdgesBatchRequest\x1a!.liana.v1.CountEdgesBatchResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/edges:count\x12r\n" +
+	"\fDeleteVertex\x12\x1d.liana.v1.DeleteVertexRequest\x1a\x13.liana.v1.VertexJob\".\x82\xd3\xe4\x93\x02(*&/v1/vertices/{vertex.type}/{vertex.id}\x12v\n" +
 	"\n" +
-	"HideVertex\x12\x1b.liana.v1.HideVertexRequest\x1a\x13.liana.v1.VertexJob\x12D\n" +
-	"\rRestoreVertex\x12\x1e.liana.v1.RestoreVertexRequest\x1a\x13.liana.v1.VertexJob\x12B\n" +
-	"\fGetVertexJob\x12\x1d.liana.v1.GetVertexJobRequest\x1a\x13.liana.v1.VertexJob\x12A\n" +
-	"\bListJobs\x12\x19.liana.v1.ListJobsRequest\x1a\x1a.liana.v1.ListJobsResponse\x12C\n" +
-	"\bTraverse\x12\x19.liana.v1.TraverseRequest\x1a\x1a.liana.v1.TraverseResponse0\x01\x12D\n" +
-	"\tIntersect\x12\x1a.liana.v1.IntersectRequest\x1a\x1b.liana.v1.IntersectResponse\x12G\n" +
+	"HideVertex\x12\x1b.liana.v1.HideVertexRequest\x1a\x13.liana.v1.VertexJob\"6\x82\xd3\xe4\x93\x020:\x01*\"+/v1/vertices/{vertex.type}/{vertex.id}:hide\x12\x7f\n" +
+	"\rRestoreVertex\x12\x1e.liana.v1.RestoreVertexRequest\x1a\x13.liana.v1.VertexJob\"9\x82\xd3\xe4\x93\x023:\x01*\"./v1/vertices/{vertex.type}/{vertex.id}:restore\x12v\n" +
+	"\fGetVertexJob\x12\x1d.liana.v1.GetVertexJobRequest\x1a\x13.liana.v1.VertexJob\"2\x82\xd3\xe4\x93\x02,\x12*/v1/vertices/{vertex.type}/{vertex.id}/job\x12S\n" +
+	"\bListJobs\x12\x19.liana.v1.ListJobsRequest\x1a\x1a.liana.v1.ListJobsResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
+	"\x12\b/v1/jobs\x12b\n" +
+	"\bTraverse\x12\x19.liana.v1.TraverseRequest\x1a\x1a.liana.v1.TraverseResponse\"\x1d\x82\xd3\xe4\x93\x02\x17:\x01*\"\x12/v1/edges:traverse0\x01\x12d\n" +
+	"\tIntersect\x12\x1a.liana.v1.IntersectRequest\x1a\x1b.liana.v1.IntersectResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x01*\"\x13/v1/edges:intersect\x12h\n" +
 	"\n" +
-	"Difference\x12\x1b.liana.v1.DifferenceRequest\x1a\x1c.liana.v1.DifferenceResponse\x128\n" +
-	"\x05Union\x12\x16.liana.v1.UnionRequest\x1a\x17.liana.v1.UnionResponse\x12P\n" +
-	"\rIntersectMany\x12\x1e.liana.v1.IntersectManyRequest\x1a\x1f.liana.v1.IntersectManyResponseB1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
+	"Difference\x12\x1b.liana.v1.DifferenceRequest\x1a\x1c.liana.v1.DifferenceResponse\"\x1f\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/v1/edges:difference\x12T\n" +
+	"\x05Union\x12\x16.liana.v1.UnionRequest\x1a\x17.liana.v1.UnionResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/edges:union\x12t\n" +
+	"\rIntersectMany\x12\x1e.liana.v1.IntersectManyRequest\x1a\x1f.liana.v1.IntersectManyResponse\"\"\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/edges:intersectManyB1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
 
 var (
 	file_liana_v1_graph_proto_rawDescOnce sync.Once
@@ -2034,12 +2036,12 @@ var file_liana_v1_graph_proto_depIdxs = []int32{
 	7,  // 42: liana.v1.Graph.UpdateEdge:input_type -> liana.v1.UpdateEdgeRequest
 	11, // 43: liana.v1.Graph.MutateEdges:input_type -> liana.v1.MutateEdgesRequest
 	13, // 44: liana.v1.Graph.StreamMutations:input_type -> liana.v1.StreamMutationsRequest
-	15, // 45: liana.v1.Graph.HasEdge:input_type -> liana.v1.HasEdgeRequest
-	17, // 46: liana.v1.Graph.HasEdges:input_type -> liana.v1.HasEdgesRequest
-	19, // 47: liana.v1.Graph.GetEdge:input_type -> liana.v1.GetEdgeRequest
-	21, // 48: liana.v1.Graph.CountEdges:input_type -> liana.v1.CountEdgesRequest
-	24, // 49: liana.v1.Graph.CountEdgesBatch:input_type -> liana.v1.CountEdgesBatchRequest
-	26, // 50: liana.v1.Graph.ListEdges:input_type -> liana.v1.ListEdgesRequest
+	19, // 45: liana.v1.Graph.GetEdge:input_type -> liana.v1.GetEdgeRequest
+	15, // 46: liana.v1.Graph.HasEdge:input_type -> liana.v1.HasEdgeRequest
+	17, // 47: liana.v1.Graph.HasEdges:input_type -> liana.v1.HasEdgesRequest
+	26, // 48: liana.v1.Graph.ListEdges:input_type -> liana.v1.ListEdgesRequest
+	21, // 49: liana.v1.Graph.CountEdges:input_type -> liana.v1.CountEdgesRequest
+	24, // 50: liana.v1.Graph.CountEdgesBatch:input_type -> liana.v1.CountEdgesBatchRequest
 	35, // 51: liana.v1.Graph.DeleteVertex:input_type -> liana.v1.DeleteVertexRequest
 	36, // 52: liana.v1.Graph.HideVertex:input_type -> liana.v1.HideVertexRequest
 	37, // 53: liana.v1.Graph.RestoreVertex:input_type -> liana.v1.RestoreVertexRequest
@@ -2055,12 +2057,12 @@ var file_liana_v1_graph_proto_depIdxs = []int32{
 	8,  // 63: liana.v1.Graph.UpdateEdge:output_type -> liana.v1.UpdateEdgeResponse
 	12, // 64: liana.v1.Graph.MutateEdges:output_type -> liana.v1.MutateEdgesResponse
 	14, // 65: liana.v1.Graph.StreamMutations:output_type -> liana.v1.StreamMutationsResponse
-	16, // 66: liana.v1.Graph.HasEdge:output_type -> liana.v1.HasEdgeResponse
-	18, // 67: liana.v1.Graph.HasEdges:output_type -> liana.v1.HasEdgesResponse
-	20, // 68: liana.v1.Graph.GetEdge:output_type -> liana.v1.GetEdgeResponse
-	22, // 69: liana.v1.Graph.CountEdges:output_type -> liana.v1.CountEdgesResponse
-	25, // 70: liana.v1.Graph.CountEdgesBatch:output_type -> liana.v1.CountEdgesBatchResponse
-	27, // 71: liana.v1.Graph.ListEdges:output_type -> liana.v1.ListEdgesResponse
+	20, // 66: liana.v1.Graph.GetEdge:output_type -> liana.v1.GetEdgeResponse
+	16, // 67: liana.v1.Graph.HasEdge:output_type -> liana.v1.HasEdgeResponse
+	18, // 68: liana.v1.Graph.HasEdges:output_type -> liana.v1.HasEdgesResponse
+	27, // 69: liana.v1.Graph.ListEdges:output_type -> liana.v1.ListEdgesResponse
+	22, // 70: liana.v1.Graph.CountEdges:output_type -> liana.v1.CountEdgesResponse
+	25, // 71: liana.v1.Graph.CountEdgesBatch:output_type -> liana.v1.CountEdgesBatchResponse
 	45, // 72: liana.v1.Graph.DeleteVertex:output_type -> liana.v1.VertexJob
 	45, // 73: liana.v1.Graph.HideVertex:output_type -> liana.v1.VertexJob
 	45, // 74: liana.v1.Graph.RestoreVertex:output_type -> liana.v1.VertexJob

@@ -24,12 +24,12 @@ const (
 	Graph_UpdateEdge_FullMethodName      = "/liana.v1.Graph/UpdateEdge"
 	Graph_MutateEdges_FullMethodName     = "/liana.v1.Graph/MutateEdges"
 	Graph_StreamMutations_FullMethodName = "/liana.v1.Graph/StreamMutations"
+	Graph_GetEdge_FullMethodName         = "/liana.v1.Graph/GetEdge"
 	Graph_HasEdge_FullMethodName         = "/liana.v1.Graph/HasEdge"
 	Graph_HasEdges_FullMethodName        = "/liana.v1.Graph/HasEdges"
-	Graph_GetEdge_FullMethodName         = "/liana.v1.Graph/GetEdge"
+	Graph_ListEdges_FullMethodName       = "/liana.v1.Graph/ListEdges"
 	Graph_CountEdges_FullMethodName      = "/liana.v1.Graph/CountEdges"
 	Graph_CountEdgesBatch_FullMethodName = "/liana.v1.Graph/CountEdgesBatch"
-	Graph_ListEdges_FullMethodName       = "/liana.v1.Graph/ListEdges"
 	Graph_DeleteVertex_FullMethodName    = "/liana.v1.Graph/DeleteVertex"
 	Graph_HideVertex_FullMethodName      = "/liana.v1.Graph/HideVertex"
 	Graph_RestoreVertex_FullMethodName   = "/liana.v1.Graph/RestoreVertex"
@@ -64,16 +64,18 @@ type GraphClient interface {
 	MutateEdges(ctx context.Context, in *MutateEdgesRequest, opts ...grpc.CallOption) (*MutateEdgesResponse, error)
 	// A stream of batches, answered in order.
 	StreamMutations(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamMutationsRequest, StreamMutationsResponse], error)
+	// NOT_FOUND where there is no such edge.
+	GetEdge(ctx context.Context, in *GetEdgeRequest, opts ...grpc.CallOption) (*GetEdgeResponse, error)
+	// Whether an edge exists.
 	HasEdge(ctx context.Context, in *HasEdgeRequest, opts ...grpc.CallOption) (*HasEdgeResponse, error)
 	// Many membership tests in one call.
 	HasEdges(ctx context.Context, in *HasEdgesRequest, opts ...grpc.CallOption) (*HasEdgesResponse, error)
-	// NOT_FOUND where there is no such edge.
-	GetEdge(ctx context.Context, in *GetEdgeRequest, opts ...grpc.CallOption) (*GetEdgeResponse, error)
-	// The exact number of edges, optionally in a window of time.
-	CountEdges(ctx context.Context, in *CountEdgesRequest, opts ...grpc.CallOption) (*CountEdgesResponse, error)
-	CountEdgesBatch(ctx context.Context, in *CountEdgesBatchRequest, opts ...grpc.CallOption) (*CountEdgesBatchResponse, error)
 	// A page of a vertex's edges. OK with an empty next_page_token: that was all.
 	ListEdges(ctx context.Context, in *ListEdgesRequest, opts ...grpc.CallOption) (*ListEdgesResponse, error)
+	// The exact number of edges, optionally in a window of time.
+	CountEdges(ctx context.Context, in *CountEdgesRequest, opts ...grpc.CallOption) (*CountEdgesResponse, error)
+	// The same for many vertices and kinds of list.
+	CountEdgesBatch(ctx context.Context, in *CountEdgesBatchRequest, opts ...grpc.CallOption) (*CountEdgesBatchResponse, error)
 	// Begin a job on all edges of a vertex, and answer at once; GetVertexJob and ListJobs
 	// tell how far it has come. Asked for again they change nothing.
 	//
@@ -86,15 +88,18 @@ type GraphClient interface {
 	HideVertex(ctx context.Context, in *HideVertexRequest, opts ...grpc.CallOption) (*VertexJob, error)
 	// Brings hidden edges back as they were, but for those whose other end is hidden too.
 	RestoreVertex(ctx context.Context, in *RestoreVertexRequest, opts ...grpc.CallOption) (*VertexJob, error)
+	// The state of a vertex, and how far its job is.
 	GetVertexJob(ctx context.Context, in *GetVertexJobRequest, opts ...grpc.CallOption) (*VertexJob, error)
 	// All jobs at work in the background.
 	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
 	// Walks along edges, breadth first: each vertex once, with its least depth. Says which
 	// limits cut it.
 	Traverse(ctx context.Context, in *TraverseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TraverseResponse], error)
-	// Pages of two edge lists combined.
+	// A page of what is in both of two edge lists.
 	Intersect(ctx context.Context, in *IntersectRequest, opts ...grpc.CallOption) (*IntersectResponse, error)
+	// A page of what is in one edge list and not in another.
 	Difference(ctx context.Context, in *DifferenceRequest, opts ...grpc.CallOption) (*DifferenceResponse, error)
+	// A page of what is in either of two edge lists.
 	Union(ctx context.Context, in *UnionRequest, opts ...grpc.CallOption) (*UnionResponse, error)
 	// One list with each of many.
 	IntersectMany(ctx context.Context, in *IntersectManyRequest, opts ...grpc.CallOption) (*IntersectManyResponse, error)
@@ -161,6 +166,16 @@ func (c *graphClient) StreamMutations(ctx context.Context, opts ...grpc.CallOpti
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Graph_StreamMutationsClient = grpc.BidiStreamingClient[StreamMutationsRequest, StreamMutationsResponse]
 
+func (c *graphClient) GetEdge(ctx context.Context, in *GetEdgeRequest, opts ...grpc.CallOption) (*GetEdgeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetEdgeResponse)
+	err := c.cc.Invoke(ctx, Graph_GetEdge_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *graphClient) HasEdge(ctx context.Context, in *HasEdgeRequest, opts ...grpc.CallOption) (*HasEdgeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(HasEdgeResponse)
@@ -181,10 +196,10 @@ func (c *graphClient) HasEdges(ctx context.Context, in *HasEdgesRequest, opts ..
 	return out, nil
 }
 
-func (c *graphClient) GetEdge(ctx context.Context, in *GetEdgeRequest, opts ...grpc.CallOption) (*GetEdgeResponse, error) {
+func (c *graphClient) ListEdges(ctx context.Context, in *ListEdgesRequest, opts ...grpc.CallOption) (*ListEdgesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(GetEdgeResponse)
-	err := c.cc.Invoke(ctx, Graph_GetEdge_FullMethodName, in, out, cOpts...)
+	out := new(ListEdgesResponse)
+	err := c.cc.Invoke(ctx, Graph_ListEdges_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -205,16 +220,6 @@ func (c *graphClient) CountEdgesBatch(ctx context.Context, in *CountEdgesBatchRe
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CountEdgesBatchResponse)
 	err := c.cc.Invoke(ctx, Graph_CountEdgesBatch_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *graphClient) ListEdges(ctx context.Context, in *ListEdgesRequest, opts ...grpc.CallOption) (*ListEdgesResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ListEdgesResponse)
-	err := c.cc.Invoke(ctx, Graph_ListEdges_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -352,16 +357,18 @@ type GraphServer interface {
 	MutateEdges(context.Context, *MutateEdgesRequest) (*MutateEdgesResponse, error)
 	// A stream of batches, answered in order.
 	StreamMutations(grpc.BidiStreamingServer[StreamMutationsRequest, StreamMutationsResponse]) error
+	// NOT_FOUND where there is no such edge.
+	GetEdge(context.Context, *GetEdgeRequest) (*GetEdgeResponse, error)
+	// Whether an edge exists.
 	HasEdge(context.Context, *HasEdgeRequest) (*HasEdgeResponse, error)
 	// Many membership tests in one call.
 	HasEdges(context.Context, *HasEdgesRequest) (*HasEdgesResponse, error)
-	// NOT_FOUND where there is no such edge.
-	GetEdge(context.Context, *GetEdgeRequest) (*GetEdgeResponse, error)
-	// The exact number of edges, optionally in a window of time.
-	CountEdges(context.Context, *CountEdgesRequest) (*CountEdgesResponse, error)
-	CountEdgesBatch(context.Context, *CountEdgesBatchRequest) (*CountEdgesBatchResponse, error)
 	// A page of a vertex's edges. OK with an empty next_page_token: that was all.
 	ListEdges(context.Context, *ListEdgesRequest) (*ListEdgesResponse, error)
+	// The exact number of edges, optionally in a window of time.
+	CountEdges(context.Context, *CountEdgesRequest) (*CountEdgesResponse, error)
+	// The same for many vertices and kinds of list.
+	CountEdgesBatch(context.Context, *CountEdgesBatchRequest) (*CountEdgesBatchResponse, error)
 	// Begin a job on all edges of a vertex, and answer at once; GetVertexJob and ListJobs
 	// tell how far it has come. Asked for again they change nothing.
 	//
@@ -374,15 +381,18 @@ type GraphServer interface {
 	HideVertex(context.Context, *HideVertexRequest) (*VertexJob, error)
 	// Brings hidden edges back as they were, but for those whose other end is hidden too.
 	RestoreVertex(context.Context, *RestoreVertexRequest) (*VertexJob, error)
+	// The state of a vertex, and how far its job is.
 	GetVertexJob(context.Context, *GetVertexJobRequest) (*VertexJob, error)
 	// All jobs at work in the background.
 	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
 	// Walks along edges, breadth first: each vertex once, with its least depth. Says which
 	// limits cut it.
 	Traverse(*TraverseRequest, grpc.ServerStreamingServer[TraverseResponse]) error
-	// Pages of two edge lists combined.
+	// A page of what is in both of two edge lists.
 	Intersect(context.Context, *IntersectRequest) (*IntersectResponse, error)
+	// A page of what is in one edge list and not in another.
 	Difference(context.Context, *DifferenceRequest) (*DifferenceResponse, error)
+	// A page of what is in either of two edge lists.
 	Union(context.Context, *UnionRequest) (*UnionResponse, error)
 	// One list with each of many.
 	IntersectMany(context.Context, *IntersectManyRequest) (*IntersectManyResponse, error)
@@ -411,23 +421,23 @@ func (UnimplementedGraphServer) MutateEdges(context.Context, *MutateEdgesRequest
 func (UnimplementedGraphServer) StreamMutations(grpc.BidiStreamingServer[StreamMutationsRequest, StreamMutationsResponse]) error {
 	return status.Error(codes.Unimplemented, "method StreamMutations not implemented")
 }
+func (UnimplementedGraphServer) GetEdge(context.Context, *GetEdgeRequest) (*GetEdgeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetEdge not implemented")
+}
 func (UnimplementedGraphServer) HasEdge(context.Context, *HasEdgeRequest) (*HasEdgeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method HasEdge not implemented")
 }
 func (UnimplementedGraphServer) HasEdges(context.Context, *HasEdgesRequest) (*HasEdgesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method HasEdges not implemented")
 }
-func (UnimplementedGraphServer) GetEdge(context.Context, *GetEdgeRequest) (*GetEdgeResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method GetEdge not implemented")
+func (UnimplementedGraphServer) ListEdges(context.Context, *ListEdgesRequest) (*ListEdgesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListEdges not implemented")
 }
 func (UnimplementedGraphServer) CountEdges(context.Context, *CountEdgesRequest) (*CountEdgesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CountEdges not implemented")
 }
 func (UnimplementedGraphServer) CountEdgesBatch(context.Context, *CountEdgesBatchRequest) (*CountEdgesBatchResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CountEdgesBatch not implemented")
-}
-func (UnimplementedGraphServer) ListEdges(context.Context, *ListEdgesRequest) (*ListEdgesResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ListEdges not implemented")
 }
 func (UnimplementedGraphServer) DeleteVertex(context.Context, *DeleteVertexRequest) (*VertexJob, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteVertex not implemented")
@@ -559,6 +569,24 @@ func _Graph_StreamMutations_Handler(srv interface{}, stream grpc.ServerStream) e
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Graph_StreamMutationsServer = grpc.BidiStreamingServer[StreamMutationsRequest, StreamMutationsResponse]
 
+func _Graph_GetEdge_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetEdgeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GraphServer).GetEdge(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Graph_GetEdge_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GraphServer).GetEdge(ctx, req.(*GetEdgeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Graph_HasEdge_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(HasEdgeRequest)
 	if err := dec(in); err != nil {
@@ -595,20 +623,20 @@ func _Graph_HasEdges_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Graph_GetEdge_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetEdgeRequest)
+func _Graph_ListEdges_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListEdgesRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(GraphServer).GetEdge(ctx, in)
+		return srv.(GraphServer).ListEdges(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Graph_GetEdge_FullMethodName,
+		FullMethod: Graph_ListEdges_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GraphServer).GetEdge(ctx, req.(*GetEdgeRequest))
+		return srv.(GraphServer).ListEdges(ctx, req.(*ListEdgesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -645,24 +673,6 @@ func _Graph_CountEdgesBatch_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(GraphServer).CountEdgesBatch(ctx, req.(*CountEdgesBatchRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _Graph_ListEdges_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListEdgesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(GraphServer).ListEdges(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Graph_ListEdges_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GraphServer).ListEdges(ctx, req.(*ListEdgesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -864,6 +874,10 @@ var Graph_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Graph_MutateEdges_Handler,
 		},
 		{
+			MethodName: "GetEdge",
+			Handler:    _Graph_GetEdge_Handler,
+		},
+		{
 			MethodName: "HasEdge",
 			Handler:    _Graph_HasEdge_Handler,
 		},
@@ -872,8 +886,8 @@ var Graph_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Graph_HasEdges_Handler,
 		},
 		{
-			MethodName: "GetEdge",
-			Handler:    _Graph_GetEdge_Handler,
+			MethodName: "ListEdges",
+			Handler:    _Graph_ListEdges_Handler,
 		},
 		{
 			MethodName: "CountEdges",
@@ -882,10 +896,6 @@ var Graph_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CountEdgesBatch",
 			Handler:    _Graph_CountEdgesBatch_Handler,
-		},
-		{
-			MethodName: "ListEdges",
-			Handler:    _Graph_ListEdges_Handler,
 		},
 		{
 			MethodName: "DeleteVertex",

@@ -16,9 +16,21 @@ import (
 	"time"
 )
 
-// step is one command of the README's tour.
+// tours are the documents whose commands are executed, each against a server of its
+// own, and where: in an empty directory, or at the top of the tree.
+var tours = []struct {
+	file  string
+	atTop bool
+	least int // commands
+}{
+	{"README.md", false, 10},
+	{"docs/api.md", false, 20},
+	{"docs/clients.md", true, 3},
+}
+
+// step is one command of a tour.
 type step struct {
-	line    int    // in README.md
+	line    int    // in the document
 	command string // as it is pasted
 	shows   string // what the README says the output holds; empty: nothing
 }
@@ -27,12 +39,12 @@ type step struct {
 // command's remark "# → text" says what its output holds.
 const tourMark = "<!-- tour -->"
 
-// readTour extracts the commands of the tour.
-func readTour(readme string) ([]step, error) {
+// readTour extracts the commands of a document's tour.
+func readTour(text string) ([]step, error) {
 	const before, fence, inside = 0, 1, 2
 	var steps []step
 	state := before
-	for i, line := range strings.Split(readme, "\n") {
+	for i, line := range strings.Split(text, "\n") {
 		switch state {
 		case before:
 			if line == tourMark {
@@ -40,7 +52,7 @@ func readTour(readme string) ([]step, error) {
 			}
 		case fence:
 			if line != "```sh" {
-				return nil, fmt.Errorf("README.md:%d: %q after the mark of the tour, want ```sh", i+1, line)
+				return nil, fmt.Errorf("line %d: %q after the mark of the tour, want ```sh", i+1, line)
 			}
 			state = inside
 		case inside:
@@ -55,7 +67,7 @@ func readTour(readme string) ([]step, error) {
 		}
 	}
 	if state != before {
-		return nil, errors.New("README.md: a block of the tour does not end")
+		return nil, errors.New("a block of the tour does not end")
 	}
 	return steps, nil
 }
@@ -73,49 +85,66 @@ func TestReadTour(t *testing.T) {
 	}
 }
 
-// TestReadmeTour executes the tour, line by line, against a server with a new
-// data directory. It needs the binaries of `make build`.
-func TestReadmeTour(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
+// TestTours executes the commands of documents, line by line, against servers with new
+// data directories. It needs the binaries of `make build`.
+func TestTours(t *testing.T) {
+	for _, tour := range tours {
+		text, err := os.ReadFile(filepath.Join(root, tour.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps, err := readTour(string(text))
+		if err != nil {
+			t.Fatalf("%s: %v", tour.file, err)
+		}
+		if len(steps) < tour.least {
+			t.Errorf("%s has %d commands, want at least %d", tour.file, len(steps), tour.least)
+		}
+		t.Run(filepath.Base(tour.file), func(t *testing.T) {
+			if os.Getenv("LIANA_TOUR") == "" {
+				t.Skipf("%d commands found; `make tour` executes them", len(steps))
+			}
+			// Not t.Context(): that one ends before the server was asked to stop.
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+			t.Cleanup(cancel)
+			takeTour(ctx, t, tour.file, tour.atTop, steps)
+		})
 	}
-	steps, err := readTour(string(readme))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(steps) < 10 {
-		t.Fatalf("the tour has %d commands, want at least 10", len(steps))
-	}
-	if os.Getenv("LIANA_TOUR") == "" {
-		t.Skipf("%d commands found; `make tour` executes them", len(steps))
-	}
-	// Not t.Context(): that one ends before the server was asked to stop.
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	t.Cleanup(cancel)
+}
+
+func takeTour(ctx context.Context, t *testing.T, file string, atTop bool, steps []step) {
 	bin, err := filepath.Abs(filepath.Join(root, "bin"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	addr := startServer(ctx, t, filepath.Join(bin, "lianad"), dir)
-	standIn(t, dir, filepath.Join(bin, "liana"), addr)
+	at := startServer(ctx, t, filepath.Join(bin, "lianad"), dir)
+	standIn(t, dir, filepath.Join(bin, "liana"), at.grpc)
+	if atTop {
+		dir = root
+	}
 	for _, s := range steps {
-		runStep(ctx, t, dir, s)
+		if program, _, _ := strings.Cut(s.command, " "); program != "go" && !strings.HasPrefix(program, "bin/") {
+			if _, err := exec.LookPath(program); err != nil && regexp.MustCompile(`^\w+$`).MatchString(program) {
+				t.Logf("%s:%d: left out: there is no %s here; .ci/deps says how to install it", file, s.line, program)
+				continue
+			}
+		}
+		runStep(ctx, t, dir, file, at, s)
 	}
 }
 
 // runStep executes one command as a shell would on a paste.
-func runStep(ctx context.Context, t *testing.T, dir string, s step) {
+func runStep(ctx context.Context, t *testing.T, dir, file string, at addresses, s step) {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, "sh", "-c", s.command)
+	cmd := exec.CommandContext(ctx, "sh", "-c", at.in(s.command))
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	t.Logf("$ %s\n%s", s.command, out)
 	if err != nil {
-		t.Errorf("README.md:%d: %s: %v\n%s", s.line, s.command, err, out)
+		t.Errorf("%s:%d: %s: %v\n%s", file, s.line, s.command, err, out)
 	} else if !shows(string(out), s.shows) {
-		t.Errorf("README.md:%d: %s: printed\n%swant %q in it", s.line, s.command, out, s.shows)
+		t.Errorf("%s:%d: %s: printed\n%swant %q in it", file, s.line, s.command, out, s.shows)
 	}
 }
 
@@ -148,12 +177,20 @@ func standIn(t *testing.T, dir, liana, addr string) {
 	}
 }
 
-var grpcAddr = regexp.MustCompile(`\bgrpc=(\S+)`)
+// addresses are where a server listens.
+type addresses struct{ grpc, http string }
 
-// startServer starts a server on free ports, waits until it is ready and returns
-// its gRPC address. At the end of the test it is stopped the way an operator
-// does, and must end well.
-func startServer(ctx context.Context, t *testing.T, lianad, dir string) string {
+// in puts the addresses into a command in place of the default ones.
+func (a addresses) in(command string) string {
+	return strings.NewReplacer("127.0.0.1:7400", a.grpc, "127.0.0.1:7401", a.http).Replace(command)
+}
+
+var readyLine = regexp.MustCompile(`\bgrpc=(\S+) http=(\S+)`)
+
+// startServer starts a server on free ports, waits until it is ready and returns its
+// addresses. At the end of the test it is stopped the way an operator does, and must end
+// well.
+func startServer(ctx context.Context, t *testing.T, lianad, dir string) addresses {
 	t.Helper()
 	const free = "127.0.0.1:0"
 	cmd := exec.CommandContext(ctx, lianad, "start", "--data-dir", filepath.Join(dir, "data"),
@@ -168,10 +205,10 @@ func startServer(ctx context.Context, t *testing.T, lianad, dir string) string {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(stdout)
-	addr := ""
-	for addr == "" && lines.Scan() {
-		if m := grpcAddr.FindStringSubmatch(lines.Text()); m != nil {
-			addr = m[1]
+	var at addresses
+	for at.grpc == "" && lines.Scan() {
+		if m := readyLine.FindStringSubmatch(lines.Text()); m != nil {
+			at = addresses{m[1], m[2]}
 		}
 	}
 	t.Cleanup(func() {
@@ -184,8 +221,8 @@ func startServer(ctx context.Context, t *testing.T, lianad, dir string) string {
 			t.Errorf("lianad: %v\n%s", err, &stderr)
 		}
 	})
-	if addr == "" {
+	if at.grpc == "" {
 		t.Fatal("lianad ended before it was ready")
 	}
-	return addr
+	return at
 }
