@@ -115,7 +115,7 @@ func (a *Auditor) audit(ctx context.Context, s *sample, wrong func(Key, error)) 
 		a.stats.Skipped.Add(1)
 		return
 	}
-	if err := s.entry.differs(&truth); err != nil {
+	if err := s.entry.Differs(&truth); err != nil {
 		a.stats.Wrong.Add(1)
 		wrong(s.key, err)
 		return
@@ -146,8 +146,9 @@ func (a *Auditor) last(ctx context.Context, s Slot) (Position, bool) {
 	return p, ok && err == nil
 }
 
-// differs tells in what an entry is not what it should be, both being of one state.
-func (e *Entry) differs(truth *Entry) error {
+// Differs tells in what an entry is not what it should be, both being of one state. An entry
+// may know less than the truth, as one of a row does that is older than the schema.
+func (e *Entry) Differs(truth *Entry) error {
 	switch {
 	case e.Row != nil && truth.Row != nil:
 		return e.Row.differs(truth.Row)

@@ -2,6 +2,7 @@ package rediscache
 
 import (
 	"strconv"
+	"strings"
 	"unsafe"
 
 	"github.com/lianadb/liana/cache"
@@ -91,4 +92,37 @@ func (n *keyNames) all() []string {
 func leaseKey(timeline uint64, g gen, k *cache.Key) string {
 	var stack [128]byte
 	return string(append(appendEntryKey(stack[:0], timeline, g, k), ":x"...))
+}
+
+// parseEntryKey is the reverse of entryKey. ok is false for all other keys.
+func parseEntryKey(text string) (timeline uint64, g gen, k cache.Key, ok bool) {
+	parts := strings.Split(text, ":")
+	if len(parts) < 6 || parts[0] != keyVersion || len(parts[2]) < 3 {
+		return 0, 0, k, false
+	}
+	ok = true
+	number := func(s string, base, bits int) uint64 {
+		n, err := strconv.ParseUint(s, base, bits)
+		ok = ok && err == nil
+		return n
+	}
+	timeline = number(parts[1], 36, 64)
+	k.Slot = cache.Slot(number(parts[2][1:len(parts[2])-1], 10, 16))
+	g = gen(number(parts[3], 36, 64))
+	kind, id, _ := strings.Cut(parts[4], ".")
+	k.Vertex = cache.Vertex{Type: uint16(number(kind, 36, 16)), ID: number(id, 36, 64)}
+	switch last := parts[len(parts)-1]; {
+	case len(parts) == 6 && last == "c":
+		k.Kind = cache.KindRow
+		return timeline, g, k, ok
+	case len(parts) == 7 && last == "l":
+		k.Kind = cache.KindWindow
+	case len(parts) == 8 && last == "b":
+		k.Kind, k.Chunk = cache.KindChunk, number(parts[6], 36, 64)
+	default: // a lease
+		return 0, 0, k, false
+	}
+	edge, in := strings.CutSuffix(parts[5], "i")
+	k.Edge, k.In = uint16(number(strings.TrimSuffix(edge, "o"), 36, 16)), in
+	return timeline, g, k, ok
 }

@@ -36,6 +36,24 @@ func goldenEntries() []struct {
 	}
 }
 
+// A key tells what it is the key of, and nothing else is taken for one.
+func TestKeysAreReadBack(t *testing.T) {
+	for _, g := range goldenEntries() {
+		timeline, at, k, ok := parseEntryKey(entryKey(1<<63, 35, &g.key))
+		if !ok || timeline != 1<<63 || at != 35 || k != g.key {
+			t.Errorf("%v is read back as %v, timeline %d, gen %d", g.key, k, timeline, at)
+		}
+		if _, _, k, ok := parseEntryKey(leaseKey(1<<63, 35, &g.key)); ok {
+			t.Errorf("a lease is taken for the entry %v", k)
+		}
+	}
+	for _, key := range []string{"", headKey(1, 2), "l1:1:{}:1:1.1:c", "l1:1:{5}:1:1:c", "l1:1:{5}:1:1.1:c:1", "l2:1:{5}:1:1.1:c", "l1:1:{5}:-:1.1:c", "l1:1:{5}:1:1.1:1o:?:b"} {
+		if _, _, k, ok := parseEntryKey(key); ok {
+			t.Errorf("%q is taken for %v", key, k)
+		}
+	}
+}
+
 // The formats are what testdata/layout shows. Redis servers hold them: a change of
 // any needs a new keyVersion.
 func TestGoldenLayout(t *testing.T) {
