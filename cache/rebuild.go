@@ -5,33 +5,53 @@ import (
 	"time"
 )
 
-// The limits of rebuilds of one entry.
-const (
-	rebuildsAllowed = 3
-	rebuildWindow   = 10 * time.Second
-	backoffLeast    = 500 * time.Millisecond
-	backoffMost     = 30 * time.Second
-	rebuildKeys     = 65536 // remembered
-)
+// RebuildLimits bound how often one entry is loaded whole.
+type RebuildLimits struct {
+	// Loads is how often in any Window. Default 3 in 10 s.
+	Loads  int
+	Window time.Duration
+	// Least and Most are the pauses of an entry that was wanted more often: each is twice
+	// the one before. Default 0.5 s to 30 s. Most is also the pause of an entry that was
+	// not worth its memory.
+	Least, Most time.Duration
+}
+
+// DefaultRebuildLimits are those of the fields' descriptions.
+func DefaultRebuildLimits() RebuildLimits {
+	return RebuildLimits{Loads: 3, Window: 10 * time.Second, Least: 500 * time.Millisecond, Most: 30 * time.Second}
+}
+
+const rebuildKeys = 65536 // remembered
 
 // Rebuilds limits how often one entry is loaded whole from storage: an entry that
 // will not stay, as its slot changes faster than it is loaded or the tier evicts
 // it at once, must not cost storage more than the questions themselves would.
 type Rebuilds struct {
-	now func() time.Time
+	limits RebuildLimits
+	now    func() time.Time
 
 	mu    sync.Mutex
 	byKey map[Key]*rebuild
 }
 
 type rebuild struct {
-	times   [rebuildsAllowed]time.Time // of the last ones, oldest first
-	until   time.Time                  // none before
+	times   []time.Time // of the last loads, oldest first
+	until   time.Time   // none before
 	backoff time.Duration
 }
 
+// last is when the entry was loaded last; zero: never.
+func (b *rebuild) last() (at time.Time) {
+	if n := len(b.times); n > 0 {
+		at = b.times[n-1]
+	}
+	return at
+}
+
 // NewRebuilds returns Rebuilds that remember nothing yet.
-func NewRebuilds() *Rebuilds { return &Rebuilds{now: time.Now, byKey: map[Key]*rebuild{}} }
+func NewRebuilds(l RebuildLimits) *Rebuilds {
+	return &Rebuilds{limits: l, now: time.Now, byKey: map[Key]*rebuild{}}
+}
 
 // Allow reports whether an entry may be loaded now, and counts it if so.
 func (r *Rebuilds) Allow(k Key) bool {
@@ -42,16 +62,20 @@ func (r *Rebuilds) Allow(k Key) bool {
 	if now.Before(b.until) {
 		return false
 	}
-	if now.Sub(b.until) > backoffMost {
+	if now.Sub(b.until) > r.limits.Most {
 		b.backoff = 0
 	}
-	if first := b.times[0]; !first.IsZero() && now.Sub(first) < rebuildWindow {
-		b.backoff = min(max(2*b.backoff, backoffLeast), backoffMost)
+	if len(b.times) < r.limits.Loads {
+		b.times = append(b.times, now)
+		return true
+	}
+	if now.Sub(b.times[0]) < r.limits.Window {
+		b.backoff = min(max(2*b.backoff, r.limits.Least), r.limits.Most)
 		b.until = now.Add(b.backoff)
 		return false
 	}
-	copy(b.times[:], b.times[1:])
-	b.times[rebuildsAllowed-1] = now
+	copy(b.times, b.times[1:])
+	b.times[len(b.times)-1] = now
 	return true
 }
 
@@ -60,7 +84,7 @@ func (r *Rebuilds) Deny(k Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
-	r.get(k, now).until = now.Add(backoffMost)
+	r.get(k, now).until = now.Add(r.limits.Most)
 }
 
 func (r *Rebuilds) get(k Key, now time.Time) *rebuild {
@@ -79,7 +103,7 @@ func (r *Rebuilds) get(k Key, now time.Time) *rebuild {
 // ones, all.
 func (r *Rebuilds) forget(now time.Time) {
 	for k, b := range r.byKey {
-		if now.After(b.until) && now.Sub(b.times[rebuildsAllowed-1]) > rebuildWindow {
+		if now.After(b.until) && now.Sub(b.last()) > r.limits.Window {
 			delete(r.byKey, k)
 		}
 	}

@@ -303,7 +303,8 @@ func TestTopKFindsTheHotOnes(t *testing.T) {
 
 func TestRebuildsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, k, began := NewRebuilds(), RowKey(1, Vertex{1, 1}), time.Now()
+		limits := DefaultRebuildLimits()
+		r, k, began := NewRebuilds(limits), RowKey(1, Vertex{1, 1}), time.Now()
 		var at []time.Duration
 		for time.Since(began) < 5*time.Minute {
 			if r.Allow(k) {
@@ -312,7 +313,7 @@ func TestRebuildsAreLimited(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		for i := 3; i < len(at); i++ {
-			if at[i]-at[i-3] < rebuildWindow {
+			if at[i]-at[i-3] < limits.Window {
 				t.Fatalf("four rebuilds within %v: %v", at[i]-at[i-3], at)
 			}
 		}
@@ -326,7 +327,7 @@ func TestRebuildsAreLimited(t *testing.T) {
 			}
 		}
 		r.Deny(RowKey(1, Vertex{1, 2}))
-		if time.Sleep(backoffMost - time.Nanosecond); r.Allow(RowKey(1, Vertex{1, 2})) {
+		if time.Sleep(limits.Most - time.Nanosecond); r.Allow(RowKey(1, Vertex{1, 2})) {
 			t.Error("allowed before its time")
 		}
 		if time.Sleep(time.Nanosecond); !r.Allow(RowKey(1, Vertex{1, 2})) {

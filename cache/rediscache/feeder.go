@@ -21,6 +21,10 @@ type FeederConfig struct {
 	// Raise is how often the slots that do not change are brought up to the shard's
 	// position, so that the log may be trimmed. Default 1 minute.
 	Raise time.Duration
+	// Timeout bounds the wait for Redis in each step of a round. A server that does not
+	// answer in time again and again is left alone for up to 5 s at a time, so that it does
+	// not hold up the slots of others. Default 500 ms.
+	Timeout time.Duration
 	// Rand makes gens. Default: the runtime's source.
 	Rand func() uint64
 	// Window and Least are how many edges a window holds, and below how many one
@@ -34,6 +38,9 @@ func (c *FeederConfig) setDefaults() {
 	}
 	if c.Raise == 0 {
 		c.Raise = time.Minute
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 500 * time.Millisecond
 	}
 	if c.Rand == nil {
 		c.Rand = rand.Uint64
@@ -55,9 +62,11 @@ type Feeder struct {
 	log    cache.Log
 	now    func() time.Time
 	shards map[uint32]*fedShard
-	relook func(context.Context) // learns anew which server has which slot
-	stats  FeederStats
-	since  atomic.Int64 // ns since 1970: all that was in the logs then is in Redis; 0: nothing to feed
+	// breakers are its own: a reader waits for less, so what it gives up may be fed.
+	breakers *breakers
+	relook   func(context.Context) // learns anew which server has which slot
+	stats    FeederStats
+	since    atomic.Int64 // ns since 1970: all that was in the logs then is in Redis; 0: nothing to feed
 }
 
 // FeederStats count what a Feeder did.
@@ -80,8 +89,55 @@ func NewFeeder(cfg FeederConfig, client redis.UniversalClient, log cache.Log) *F
 
 func newFeeder(cfg FeederConfig, c conn, log cache.Log) *Feeder {
 	cfg.setDefaults()
-	return &Feeder{cfg: cfg, conn: c, log: log, now: time.Now, shards: map[uint32]*fedShard{}, relook: func(context.Context) {}}
+	return &Feeder{cfg: cfg, conn: c, log: log, now: time.Now, shards: map[uint32]*fedShard{}, breakers: newBreakers(), relook: func(context.Context) {}}
 }
+
+// errLeftAlone is of calls that were not made, as their server does not answer.
+var errLeftAlone = errors.New("redis is left alone for a while, as it does not answer")
+
+// do makes calls of servers that answer, in parts that a pipeline holds well, and tells the
+// breakers of it.
+func (f *Feeder) do(ctx context.Context, calls []call) []reply {
+	const part = 512
+	replies := make([]reply, len(calls))
+	for from := 0; from < len(calls); from += part {
+		to := min(from+part, len(calls))
+		f.doPart(ctx, calls[from:to], replies[from:to])
+	}
+	return replies
+}
+
+func (f *Feeder) doPart(ctx context.Context, calls []call, replies []reply) {
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
+	defer cancel()
+	asked, which := calls, []int(nil)
+	if !f.breakers.allWell() {
+		asked, which = nil, make([]int, 0, len(calls))
+		for i := range calls {
+			if f.breakers.allow(f.conn.node(calls[i].keys[0])) {
+				asked, which = append(asked, calls[i]), append(which, i)
+			} else {
+				replies[i].err = errLeftAlone
+			}
+		}
+	}
+	if len(asked) == 0 {
+		return
+	}
+	for j, r := range f.conn.do(ctx, asked) {
+		i := j
+		if which != nil {
+			i = which[j]
+		}
+		replies[i] = r
+		if ok := r.err == nil || isMigrating(r.err); !ok || !f.breakers.allWell() {
+			f.breakers.report(f.conn.node(asked[j].keys[0]), ok)
+		}
+	}
+}
+
+// OpenBreakers returns how many servers are left alone at present.
+func (f *Feeder) OpenBreakers() int { return f.breakers.open() }
 
 // Stats returns the counters of this feeder.
 func (f *Feeder) Stats() *FeederStats { return &f.stats }

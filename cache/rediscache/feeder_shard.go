@@ -91,7 +91,7 @@ func (s *fedShard) look(ctx context.Context, b cache.Bounds) error {
 	var firstErr error
 	var settle []call
 	var settled []int
-	for j, r := range s.do(ctx, calls) {
+	for j, r := range s.f.do(ctx, calls) {
 		i := which[j]
 		if r.err != nil {
 			firstErr = s.fault(i, r.err, firstErr)
@@ -102,7 +102,7 @@ func (s *fedShard) look(ctx context.Context, b cache.Bounds) error {
 			settle, settled = append(settle, c), append(settled, i)
 		}
 	}
-	for j, r := range s.do(ctx, settle) {
+	for j, r := range s.f.do(ctx, settle) {
 		i := settled[j]
 		if r.err != nil {
 			firstErr = s.fault(i, r.err, firstErr)
@@ -144,21 +144,11 @@ func (s *fedShard) know(i int, p head) {
 	sl.known, sl.p, sl.told, sl.seen, sl.changes = true, p, p.h, s.f.now(), nil
 }
 
-// do calls Redis, in parts that a pipeline holds well.
-func (s *fedShard) do(ctx context.Context, calls []call) []reply {
-	const part = 512
-	var replies []reply
-	for len(calls) > 0 {
-		n := min(part, len(calls))
-		replies = append(replies, s.f.conn.do(ctx, calls[:n])...)
-		calls = calls[n:]
-	}
-	return replies
-}
-
 // fault notes that what became of a call on a slot is not known.
 func (s *fedShard) fault(i int, err, first error) error {
-	s.f.stats.Faults.Add(1)
+	if !errors.Is(err, errLeftAlone) {
+		s.f.stats.Faults.Add(1)
+	}
 	s.slots[i].known = false
 	s.slots[i].unsettled = s.slots[i].unsettled || isMigrating(err)
 	if first == nil {
@@ -220,7 +210,7 @@ func (s *fedShard) push(ctx context.Context, through uint64) error {
 			calls, which = append(calls, c), append(which, i)
 		}
 	}
-	return s.finish(which, calls, s.do(ctx, calls))
+	return s.finish(which, calls, s.f.do(ctx, calls))
 }
 
 // pushes returns the calls that bring a slot to a position, in order. Their
@@ -325,5 +315,5 @@ func (s *fedShard) raise(ctx context.Context, to uint64) error {
 		calls = append(calls, s.pushCall(i, sl.p, to, nil))
 		which = append(which, i)
 	}
-	return s.finish(which, calls, s.do(ctx, calls))
+	return s.finish(which, calls, s.f.do(ctx, calls))
 }

@@ -80,7 +80,7 @@ func (w *stage) ask(q cache.Query, tok cache.Token) (cache.Answer, cache.Token) 
 	must(w.t, err)
 	must(w.t, polls.Round(context.Background(), w.leaders))
 	asked := cachetest.Asked{Query: q, At: time.Now(), Token: tok}
-	w.tier.rebuilds = cache.NewRebuilds()
+	w.tier.rebuilds = cache.NewRebuilds(cache.DefaultRebuildLimits())
 	time.Sleep(2 * time.Millisecond) // leases end
 	got, err := reader.Read(context.Background(), cache.Options{Token: tok}, []cache.Query{q}, as)
 	must(w.t, err)

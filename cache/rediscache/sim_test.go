@@ -535,7 +535,7 @@ func (s *sim) read(ctx context.Context) {
 		k.Token = s.tokens[session]
 		k.Token.Seen = slices.Clone(k.Token.Seen)
 	}
-	g.tier.rebuilds = cache.NewRebuilds()
+	g.tier.rebuilds = cache.NewRebuilds(cache.DefaultRebuildLimits())
 	g.tier.breakers = newBreakers()
 	s.spawn(func() {
 		as := make([]cache.Answer, 1)

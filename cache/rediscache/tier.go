@@ -24,6 +24,8 @@ type TierConfig struct {
 	// Lease is for how long one gateway has the right to load an entry. Default
 	// 500 ms.
 	Lease time.Duration
+	// Rebuilds bound how often one entry is loaded. Default DefaultRebuildLimits.
+	Rebuilds cache.RebuildLimits
 	// Rand is the source of jitter. Default: the runtime's.
 	Rand func() uint64
 }
@@ -37,6 +39,9 @@ func (c *TierConfig) setDefaults() {
 	}
 	if c.Lease == 0 {
 		c.Lease = 500 * time.Millisecond
+	}
+	if c.Rebuilds == (cache.RebuildLimits{}) {
+		c.Rebuilds = cache.DefaultRebuildLimits()
 	}
 	if c.Rand == nil {
 		c.Rand = rand.Uint64
@@ -83,7 +88,7 @@ func NewTier(cfg TierConfig, client redis.UniversalClient, next cache.Source) *T
 
 func newTier(cfg TierConfig, c conn, next cache.Source) *Tier {
 	cfg.setDefaults()
-	return &Tier{cfg: cfg, conn: c, next: next, rebuilds: cache.NewRebuilds(), breakers: newBreakers()}
+	return &Tier{cfg: cfg, conn: c, next: next, rebuilds: cache.NewRebuilds(cfg.Rebuilds), breakers: newBreakers()}
 }
 
 // Stats returns the counters of this tier.

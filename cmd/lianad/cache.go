@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -46,6 +46,9 @@ func (n *node) openCaches() error {
 	if err != nil {
 		return err
 	}
+	if n.host.wire != nil {
+		o.Dialer = func(ctx context.Context, _, addr string) (net.Conn, error) { return n.host.wire(ctx, addr) }
+	}
 	c := &caches{panel: tiers.Panel{Graph: n.graph, Self: n.cluster.id.NodeID, Others: n.cluster.others}}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.end = cancel
@@ -64,7 +67,8 @@ func (n *node) openCaches() error {
 func (c *caches) openReader(ctx context.Context, n *node, o redis.UniversalOptions) error {
 	cfg, p := n.cfg.Cache, &c.panel
 	p.Storage = tiers.NewStorage(n.cluster.router, n.graph)
-	p.Tier = rediscache.NewTier(rediscache.TierConfig{TTL: cfg.TTL, Timeout: cfg.RedisTimeout}, c.client(rediscache.ReaderOptions(o)), cache.NewFlights(p.Storage))
+	tier := rediscache.TierConfig{TTL: cfg.TTL, Timeout: cfg.RedisTimeout, Rebuilds: cfg.Rebuilds.limits()}
+	p.Tier = rediscache.NewTier(tier, c.client(rediscache.ReaderOptions(o)), cache.NewFlights(p.Storage))
 	var err error
 	if p.Hot, err = cache.NewHot(p.Tier, cache.NewTopK(hotKeys, hotTouches), cfg.HotBytes); err != nil {
 		return err
@@ -84,7 +88,8 @@ func (c *caches) openReader(ctx context.Context, n *node, o redis.UniversalOptio
 }
 
 func (c *caches) openFeeder(ctx context.Context, n *node, o redis.UniversalOptions) {
-	c.panel.Feeder = rediscache.NewFeeder(rediscache.FeederConfig{Tick: n.cfg.Cache.Staleness / ticksABound}, c.client(rediscache.FeederOptions(o)), tiers.NewLog(n.graph))
+	cfg := rediscache.FeederConfig{Tick: n.cfg.Cache.Staleness / ticksABound, Timeout: n.cfg.Cache.FeedTimeout}
+	c.panel.Feeder = rediscache.NewFeeder(cfg, c.client(rediscache.FeederOptions(o)), tiers.NewLog(n.graph))
 	told := complaints{log: n.log, text: "changes do not come to Redis: what they concern is read from the storage"}
 	c.ended.Go(func() { c.panel.Feeder.Run(ctx, told.tell) })
 }
@@ -105,17 +110,15 @@ func (c *caches) copies() peer.Copies {
 
 // close ends the loops and the connections. Calls that are still at work find a cache that
 // has nothing.
-func (c *caches) close() error {
+func (c *caches) close() {
 	if c == nil {
-		return nil
+		return
 	}
 	c.end()
 	c.ended.Wait()
-	var errs []error
 	for _, client := range c.clients {
-		errs = append(errs, client.Close())
+		_ = client.Close() // a connection that does not end well loses nothing
 	}
-	return errors.Join(errs...)
 }
 
 // complaintPause is the time between two lines about what fails all the time.

@@ -171,7 +171,7 @@ func defaults() config {
 		LogFormat: "text",
 		LogLevel:  "info",
 		Cluster:   clusterConfig{Roles: roleGateway + "," + roleStorage, DeadAfter: 5 * time.Minute, MovesAtOnce: 2},
-		Cache:     cacheConfig{Staleness: time.Second, HotBytes: 64 << 20, TTL: time.Hour, RedisTimeout: 25 * time.Millisecond},
+		Cache:     cacheDefaults(),
 		Config:    server.Defaults(),
 		Storage: storageConfig{
 			MemoryLimitBytes: 768 << 20,

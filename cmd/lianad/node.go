@@ -185,7 +185,8 @@ func (n *node) attachment() server.Attachment {
 
 // close closes what is open, from the top down.
 func (n *node) close() error {
-	errs := []error{n.caches.close()}
+	var errs []error
+	n.caches.close()
 	n.cluster.stop()
 	if n.graph != nil {
 		n.graph.Close()

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lianadb/liana/cache"
 )
 
 // redisConfig says where the Redis is that reads are cached in. Passwords are in files or
@@ -54,6 +56,32 @@ type cacheConfig struct {
 	TTL time.Duration `yaml:"ttl"`
 	// RedisTimeout bounds the wait for Redis in each step of a read.
 	RedisTimeout time.Duration `yaml:"redis_timeout"`
+	// FeedTimeout bounds the wait for Redis of a node that brings changes there.
+	FeedTimeout time.Duration  `yaml:"feed_timeout"`
+	Rebuilds    rebuildsConfig `yaml:"rebuilds"`
+}
+
+// rebuildsConfig bounds how often one entry is loaded from the storage to be cached.
+type rebuildsConfig struct {
+	// Loads is how often in any Window.
+	Loads  int           `yaml:"loads"`
+	Window time.Duration `yaml:"window"`
+	// LeastPause and MostPause are the pauses of an entry that is wanted more often; each
+	// is twice the one before.
+	LeastPause time.Duration `yaml:"least_pause"`
+	MostPause  time.Duration `yaml:"most_pause"`
+}
+
+func (r rebuildsConfig) limits() cache.RebuildLimits {
+	return cache.RebuildLimits{Loads: r.Loads, Window: r.Window, Least: r.LeastPause, Most: r.MostPause}
+}
+
+func cacheDefaults() cacheConfig {
+	l := cache.DefaultRebuildLimits()
+	return cacheConfig{
+		Staleness: time.Second, HotBytes: 64 << 20, TTL: time.Hour, RedisTimeout: 25 * time.Millisecond, FeedTimeout: 500 * time.Millisecond,
+		Rebuilds: rebuildsConfig{Loads: l.Loads, Window: l.Window, LeastPause: l.Least, MostPause: l.Most},
+	}
 }
 
 // Environment variables that hold passwords, where no file is named.
@@ -103,6 +131,13 @@ func (c cacheConfig) validate() error {
 	bound("staleness", c.Staleness, 100*time.Millisecond, time.Minute)
 	bound("ttl", c.TTL, time.Minute, 30*24*time.Hour)
 	bound("redis_timeout", c.RedisTimeout, time.Millisecond, time.Second)
+	bound("feed_timeout", c.FeedTimeout, 10*time.Millisecond, 10*time.Second)
+	bound("rebuilds.window", c.Rebuilds.Window, time.Millisecond, time.Hour)
+	bound("rebuilds.least_pause", c.Rebuilds.LeastPause, time.Millisecond, time.Hour)
+	bound("rebuilds.most_pause", c.Rebuilds.MostPause, c.Rebuilds.LeastPause, time.Hour)
+	if c.Rebuilds.Loads < 1 || c.Rebuilds.Loads > 1000 {
+		errs = append(errs, fmt.Errorf("cache.rebuilds.loads: %d (allowed: 1 to 1000)", c.Rebuilds.Loads))
+	}
 	if c.HotBytes < 1<<20 || c.HotBytes > 1<<40 {
 		errs = append(errs, fmt.Errorf("cache.hot_bytes: %d (allowed: %d to %d)", c.HotBytes, 1<<20, 1<<40))
 	}

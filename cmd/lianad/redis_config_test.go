@@ -22,6 +22,10 @@ func TestMistakesInTheConfigurationOfRedis(t *testing.T) {
 		"cache.staleness: 1ms (allowed: 100ms to 1m":   func(c *config) { c.Cache.Staleness = 1e6 },
 		"cache.ttl: 1s (allowed":                       func(c *config) { c.Cache.TTL = 1e9 },
 		"cache.redis_timeout: 0s (allowed":             func(c *config) { c.Cache.RedisTimeout = 0 },
+		"cache.feed_timeout: 1m0s (allowed":            func(c *config) { c.Cache.FeedTimeout = 60e9 },
+		"cache.rebuilds.loads: 0 (allowed":             func(c *config) { c.Cache.Rebuilds.Loads = 0 },
+		"cache.rebuilds.window: 0s (allowed":           func(c *config) { c.Cache.Rebuilds.Window = 0 },
+		"cache.rebuilds.most_pause: 1ms (allowed: 500": func(c *config) { c.Cache.Rebuilds.MostPause = 1e6 },
 		"cache.hot_bytes: 5 (allowed: 1048576 to 1099": func(c *config) { c.Cache.HotBytes = 5 },
 	} {
 		c := good

@@ -19,6 +19,7 @@ func (p *Panel) Figures() []server.CacheFigure {
 		f.count("feeder", "opened_total", "Slots that Redis knew nothing of.", &s.Opened)
 		f.count("feeder", "emptied_total", "Slots whose entries were all forgotten.", &s.Regens)
 		f.count("feeder", "faults_total", "Calls to Redis that failed.", &s.Faults)
+		f.gauge("feeder", "breakers_open", breakersHelp, float64(p.Feeder.OpenBreakers()))
 		f.gauge("feeder", "lag_seconds", "For how long there have been changes that are not in Redis.", p.Feeder.Lag().Seconds())
 	}
 	return f
@@ -41,8 +42,11 @@ func (f *figures) miss(tier, reason string, v *atomic.Uint64) {
 	})
 }
 
-// hitsHelp is of the figure that all tiers have.
-const hitsHelp = "What a tier was asked for and had."
+// The help of figures that several tiers have.
+const (
+	hitsHelp     = "What a tier was asked for and had."
+	breakersHelp = "Redis servers that are left alone, as they do not answer."
+)
 
 func (f *figures) gateway(p *Panel) {
 	r := p.Reader.Stats()
@@ -66,7 +70,7 @@ func (f *figures) gateway(p *Panel) {
 	f.count("redis", "fills_total", "Entries stored in Redis.", &t.Fills)
 	f.count("redis", "refused_total", "Entries that came too late to be stored.", &t.Refused)
 	f.count("redis", "limited_total", "Entries that were not loaded, as another gateway does, or it was too often.", &t.Limited)
-	f.gauge("redis", "breakers_open", "Redis servers that are left alone, as they do not answer.", float64(p.Tier.OpenBreakers()))
+	f.gauge("redis", "breakers_open", breakersHelp, float64(p.Tier.OpenBreakers()))
 	a := p.Auditor.Stats()
 	f.count("audit", "equal_total", "Sampled entries that were what the storage holds.", &a.Equal)
 	f.count("audit", "wrong_total", "Sampled entries that were not.", &a.Wrong)
