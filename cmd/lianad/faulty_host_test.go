@@ -109,7 +109,7 @@ func (f *faults) write(string) error {
 	return nil
 }
 
-// dial connects to another node through the switchboard.
+// dial connects to another node, or to Redis, through the switchboard.
 func (f *faults) dial(ctx context.Context, addr string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", f.board)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 type host struct {
 	clock shard.Clock
 	fs    pebblekv.FS
-	wire  peer.Wire // to other nodes
+	wire  peer.Wire // to other nodes, and to Redis
 	level uint32    // of the program, where it is to be taken for an older or newer one
 }
 

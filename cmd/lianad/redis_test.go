@@ -18,19 +18,28 @@ type redisServer struct {
 	addr string
 	args []string
 	cmd  *exec.Cmd
+	// options are how the test reaches it.
+	options redis.Options
 }
 
 // startRedis starts a redis-server that ends with the test.
 func startRedis(t *testing.T, args ...string) *redisServer {
 	t.Helper()
+	s := newRedisServer(t)
+	_, port, _ := net.SplitHostPort(s.addr)
+	s.args = append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir()}, args...)
+	s.start()
+	return s
+}
+
+// newRedisServer is a server that is to be started, on an address of its own.
+func newRedisServer(t *testing.T) *redisServer {
+	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("redis-server is not installed")
 	}
 	s := &redisServer{t: t, addr: freeAddr(t)}
-	_, port, _ := net.SplitHostPort(s.addr)
-	s.args = append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir()}, args...)
 	t.Cleanup(s.kill)
-	s.start()
 	return s
 }
 
@@ -60,7 +69,9 @@ func (s *redisServer) start() {
 }
 
 func (s *redisServer) client() *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
+	o := s.options
+	o.Addr, o.MaxRetries = s.addr, -1
+	return redis.NewClient(&o)
 }
 
 func (s *redisServer) kill() {

@@ -14,6 +14,7 @@ type wire struct {
 	cut   bool          // what is sent arrives when it is whole again
 	delay time.Duration // of what is sent
 	rate  int           // bytes a second; 0: no limit
+	lost  bool          // what is sent never arrives, and breaks the connection
 }
 
 // orders are what a process is told of its clock and disk.
@@ -24,8 +25,8 @@ type orders struct {
 
 func (o orders) line() string { return fmt.Sprintf("%d %t\n", int64(o.skew), o.stalled) }
 
-// switchboard carries all connections between nodes, and has them fail as told. It
-// knows both ends of each: the dialer says its name, and the address that it wants.
+// switchboard carries all connections between nodes, and those to Redis, and has them fail
+// as told. It knows both ends of each: the dialer says its name, and the address that it wants.
 type switchboard struct {
 	listener net.Listener
 
@@ -234,7 +235,7 @@ func (b *switchboard) pump(c *call, from, to string, src, dst net.Conn) {
 		if w.rate > 0 {
 			wait = max(wait, 0) + time.Duration(len(p.bytes))*time.Second/time.Duration(w.rate)
 		}
-		if !pass(c, wait) || !b.whole(c, from, to, nil) {
+		if !pass(c, wait) || !b.whole(c, from, to, nil) || w.lost {
 			break
 		}
 		if _, err := dst.Write(p.bytes); err != nil {

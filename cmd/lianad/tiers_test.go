@@ -28,19 +28,31 @@ func startRedisNode(t *testing.T) *redisServer {
 		"--cluster-node-timeout", "1500", "--cluster-require-full-coverage", "no")
 }
 
+// startRedisCluster starts three masters.
 func startRedisCluster(t *testing.T) *redisCluster {
+	t.Helper()
+	return startRedisClusterOf(t, 3)
+}
+
+// startReplicatedRedisCluster starts three masters with a replica each.
+func startReplicatedRedisCluster(t *testing.T) *redisCluster {
+	t.Helper()
+	return startRedisClusterOf(t, 6, "--cluster-replicas", "1")
+}
+
+func startRedisClusterOf(t *testing.T, servers int, how ...string) *redisCluster {
 	t.Helper()
 	if _, err := exec.LookPath("redis-cli"); err != nil {
 		t.Skip("redis-cli is not installed")
 	}
 	c := &redisCluster{t: t}
 	args := []string{"create"}
-	for range 3 {
+	for range servers {
 		s := startRedisNode(t)
 		c.servers = append(c.servers, s)
 		args = append(args, s.addr)
 	}
-	c.cli(args...)
+	c.cli(append(args, how...)...)
 	c.agree()
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
 	"math/big"
@@ -32,7 +33,7 @@ func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{t: t, dir: t.TempDir()}
 	a.cert = &x509.Certificate{
-		SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
 	a.key = a.newKey()
@@ -70,20 +71,27 @@ func (a *authority) write(file, kind string, der []byte) {
 // node returns the configuration file of a node that is certified.
 func (a *authority) node(name string) string {
 	a.t.Helper()
+	a.issue(name, &x509.Certificate{DNSNames: []string{peer.NodeName}})
+	return writeFile(a.t, "liana.yaml", fmt.Sprintf("cluster:\n  tls:\n    cert: %s\n    key: %s\n    ca: %s\n",
+		a.file(name+".pem"), a.file(name+".key"), a.file("ca.pem")))
+}
+
+// issue writes a key and a certificate for it, <name>.key and <name>.pem.
+func (a *authority) issue(name string, cert *x509.Certificate) {
+	a.t.Helper()
 	key := a.newKey()
 	secret, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	a.write(name+".key", "EC PRIVATE KEY", secret)
-	a.sign(name+".pem", &x509.Certificate{
-		SerialNumber: big.NewInt(2), DNSNames: []string{peer.NodeName},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}, key)
-	file := func(name string) string { return filepath.Join(a.dir, name) }
-	return writeFile(a.t, "liana.yaml", fmt.Sprintf("cluster:\n  tls:\n    cert: %s\n    key: %s\n    ca: %s\n",
-		file(name+".pem"), file(name+".key"), file("ca.pem")))
+	cert.Subject.CommonName = name // or OpenSSL takes it for the authority's own
+	cert.SerialNumber, cert.NotBefore, cert.NotAfter = big.NewInt(2), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	a.sign(name+".pem", cert, key)
 }
+
+// file is the path of one of its files.
+func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
 
 // Three processes form a cluster whose connections to each other are encrypted and
 // certified at both ends: Raft's, the transfers of states and the calls. A leader is killed,
