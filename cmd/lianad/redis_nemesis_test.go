@@ -35,7 +35,7 @@ func redisNemeses() []redisNemesis {
 
 // clusterNemeses are those of a Redis Cluster with replicas.
 func clusterNemeses() []redisNemesis {
-	return []redisNemesis{{"fail over", failOver}, {"lose a master", loseMaster}, {"reshard", reshard}}
+	return []redisNemesis{{"fail over", promote}, {"lose a master", loseMaster}, {"reshard", reshard}}
 }
 
 func (w *redisWorld) one(rng *rand.Rand) *redisServer { return w.servers[rng.Intn(len(w.servers))] }
@@ -178,9 +178,9 @@ func (w *redisWorld) roles() (masters, replicas []*redisServer) {
 	return masters, replicas
 }
 
-// failOver has a replica take over from its master, which goes on for a while not to know,
+// promote has a replica take over from its master, which goes on for a while not to know,
 // or agrees.
-func failOver(w *redisWorld, rng *rand.Rand) {
+func promote(w *redisWorld, rng *rand.Rand) {
 	_, replicas := w.roles()
 	if len(replicas) == 0 {
 		return
