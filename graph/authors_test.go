@@ -49,6 +49,9 @@ func ratings(t *testing.T) (likes []Mutation) {
 }
 
 func TestRealStreamGivesAuthorsTheirLikes(t *testing.T) {
+	if raceEnabled {
+		t.Skip("`make test` runs it without the race detector; the generated stream runs with it")
+	}
 	likes := ratings(t)
 	if likes == nil {
 		t.Skip("no ratings.dat: set LIANA_RATINGS to the file of MovieTweetings 100k. TestGeneratedStreamGivesAuthorsTheirLikes does the same with a stream of that shape.")

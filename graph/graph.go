@@ -90,7 +90,7 @@ type Config struct {
 	// MinimizeLatency reads. Default 1 s.
 	StaleReads time.Duration
 	// JobEdges is how many edges a second, at most, the jobs on vertices of a node pass.
-	// Default 20,000.
+	// Default 5,000.
 	JobEdges int
 	// Jobs, where set, may refuse to begin jobs on vertices, with ErrOldProgram.
 	Jobs func() error
@@ -119,7 +119,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.MaxBacklogAge = 5 * time.Second
 	}
 	if c.JobEdges == 0 {
-		c.JobEdges = 20_000
+		c.JobEdges = 5_000
 	}
 	if c.FreshWait == 0 {
 		c.FreshWait = 2 * time.Second

@@ -570,3 +570,58 @@ func TestADeletionTakesCountersAndRefusesTheRest(t *testing.T) {
 	}
 	s.prove()
 }
+
+// RULES 30, C2: an edge is hidden for its destination while the job of its source, which
+// has passed the hidden ones already, has not come to it. It stays hidden for the source.
+func TestRule30_AnEdgeIsHiddenFromBothEndsAtOnce(t *testing.T) {
+	s := newLots(t, 2)
+	x, n := apart()
+	first := at(2, 0, half-1, 1)
+	for i := 2; n <= first; i++ { // behind it in the list
+		n = at(2, half, NumSlots-1, i)
+	}
+	user, note := Vertex{1, x}, Vertex{2, n}
+	s.put(s.like(OpAdd, x, first), true)
+	s.put(s.like(OpAdd, x, n), true)
+	s.settle()
+	s.ask(VertexHide, user, true)
+	s.stepJob(s.machines[0], 0, 1, true)
+	s.ask(VertexHide, note, true)
+	s.steps(1)
+	s.send(1, 0)
+	if got := s.count(ListKey{user, 1, hidden}); got != 2 {
+		t.Fatalf("%d hidden edges: not the schedule that is meant", got)
+	}
+	s.finish()
+	s.ask(VertexRestore, note, true)
+	s.finish()
+	if got := s.count(ListKey{user, 1, Out}); got != 0 {
+		t.Errorf("%d edges of a hidden user are to be seen", got)
+	}
+	s.ask(VertexRestore, user, true)
+	s.prove()
+	if got := s.count(ListKey{user, 1, Out}); got != 2 {
+		t.Errorf("%d edges came back, want 2", got)
+	}
+}
+
+// C3: a step does nothing at another place than its own, nor for another job.
+func TestStepsOfJobsAreMadeOnce(t *testing.T) {
+	s := newLots(t, 1)
+	for u := uint64(1); u <= 9; u++ {
+		s.put(s.like(OpAdd, u, 7), true)
+	}
+	note, m := Vertex{2, 7}, s.machines[0]
+	s.ask(VertexHide, note, true)
+	mk := m.marks.of[note]
+	step := stepCommand{note, mk.job, mk.at, 2}
+	other := step
+	other.job++
+	for range 3 {
+		s.apply(m, true, step.encode(), other.encode())
+	}
+	if got := m.marks.of[note]; got.done != 2 || got.at.peer != 2 {
+		t.Errorf("after a step of two edges, made three times: %+v", got)
+	}
+	s.prove()
+}

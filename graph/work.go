@@ -16,7 +16,7 @@ const (
 	workStep = 5 * time.Second        // for a step, at most
 	// jobStep is the number of edges of a step: few, so that a write that comes behind one
 	// does not wait long.
-	jobStep = 128
+	jobStep = 32
 	// jobSteps is how many steps a second there are, at least, where JobEdges is low.
 	jobSteps = 20
 	jobEnds  = 64 // of the jobs that end with one look
