@@ -173,7 +173,10 @@ func knownKey(k []byte) bool {
 		return len(k) > 6 && bytes.IndexByte(localFamilies, k[6]) >= 0
 	case first >= NumSlots:
 		return false
-	case kind == typeMark, kind == typeDedupe, kind == typeFreeKey:
+	case kind == typeMark:
+		_, is := parseMarkKey(k)
+		return is
+	case kind == typeDedupe, kind == typeFreeKey:
 		return true
 	case kind > maxTypeID || len(k) <= 12:
 		return false

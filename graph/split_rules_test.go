@@ -126,6 +126,10 @@ func TestCase46_RowsOfUnknownKindsAreRefused(t *testing.T) {
 	s.mutate(s.like(OpAdd, at(1, 0, half-1, 1), at(2, half, NumSlots-1, 2)), true)
 	s.send(0, 1)
 	s.mutate(s.like(OpAdd, at(1, 0, half-1, 2), at(2, half, NumSlots-1, 2)), true)
+	for _, kind := range []EdgeType{2, 4} { // for a backfill
+		s.apply(s.machines[1], true, mutateCommand(Mutation{Op: OpAdd, Type: kind, Src: at(1, half, NumSlots-1, 1), Dst: hot, Time: 1}))
+	}
+	s.apply(s.machines[1], true, encodeInit(77, withFavorites(t), 2), markCommand{VertexHide, Vertex{2, hot}}.encode())
 	s.apply(s.machines[0], true, RecoverCommand())
 	s.split(1, 2, upper)
 	s.claims(0)
@@ -150,7 +154,7 @@ func TestCase46_RowsOfUnknownKindsAreRefused(t *testing.T) {
 	for _, key := range [][]byte{
 		nil, {1, 2}, appendLocal(nil, 0, 'Z'), appendLocal(nil, 0, 0)[:6],
 		append(appendVertex(nil, Vertex{2, 7}), 0x30), appendVertex(nil, Vertex{2, 7}), append(appendVertex(nil, Vertex{2, 7}), familyList),
-		{0x10, 0, 0, 1, 9}, {0, 1, 0xff, 0xfd, 9}, {0xff, 0xf1, 0, 0, 0, 0, 'm'},
+		{0x10, 0, 0, 1, 9}, {0, 1, 0xff, 0xfc, 9}, {0, 1, 0xff, 0xfd, 9}, {0xff, 0xf1, 0, 0, 0, 0, 'm'},
 	} {
 		if err := m.Reads(key); !errors.Is(err, kv.ErrCorruption) {
 			t.Errorf("key %x: %v", key, err)
