@@ -3,6 +3,7 @@
 "use strict";
 
 const deepest = 6; // levels of an example; messages may hold themselves
+const first = ["Graph", "Counters"]; // what most come for
 
 async function main() {
   const calls = document.getElementById("calls");
@@ -19,7 +20,8 @@ async function main() {
 }
 
 function show(calls, doc) {
-  const groups = new Map((doc.tags || []).map((tag) => [tag.name, { about: tag.description, parts: [] }]));
+  const groups = new Map(first.map((name) => [name, { parts: [] }]));
+  for (const tag of doc.tags || []) groups.set(tag.name, { about: flowing(tag.description), parts: [] });
   for (const [path, methods] of Object.entries(doc.paths)) {
     for (const [method, call] of Object.entries(methods)) {
       const name = call.tags[0];
@@ -46,7 +48,7 @@ function showCall(doc, method, path, call) {
 }
 
 function inside(doc, method, path, call) {
-  const out = make("div", call.description && make("p.about", call.description));
+  const out = make("div", call.description && make("p.about", flowing(call.description)));
   const params = call.parameters || [];
   const fields = params.filter((p) => p.in !== "body");
   const body = params.find((p) => p.in === "body");
@@ -121,6 +123,12 @@ function narrow(calls, text) {
     }
     section.hidden = left === 0;
   }
+}
+
+// flowing is a comment of the .proto files without the ends of its lines, but for those
+// between paragraphs.
+function flowing(text = "") {
+  return text.replace(/([^\n])\n(?!\n)/g, "$1 ");
 }
 
 // make is an element, such as "p.about", with children, which may be texts; nothing is
