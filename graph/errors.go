@@ -42,6 +42,20 @@ var (
 	ErrNoSplit = errors.New("cannot be split there, nothing was changed")
 )
 
+// TrimmedError says that the change log of a shard begins past what was asked for. It
+// is an ErrTrimmed.
+type TrimmedError struct {
+	Shard         uint32
+	Asked, Oldest uint64 // positions: changes past Oldest are there
+}
+
+func (e *TrimmedError) Error() string {
+	return fmt.Sprintf("shard %d: changes past %d are gone, the log begins past %d", e.Shard, e.Asked, e.Oldest)
+}
+
+// Unwrap makes it an ErrTrimmed.
+func (e *TrimmedError) Unwrap() error { return ErrTrimmed }
+
 // InvalidError is a mistake in a request: which field, what is wrong and what
 // is allowed. Nothing was changed.
 type InvalidError struct {

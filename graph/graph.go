@@ -32,8 +32,10 @@ type Graph struct {
 	births   []uint32      // replicas that a split has made here, not started yet
 	tending  chan struct{} // of capacity 1: there is something to tend
 
+	feeds     *feeds
 	lastStamp atomic.Int64 // last time given to an edge that came without one
 	ready     atomic.Bool
+	life      context.Context // ends when Close begins
 	stop      context.CancelFunc
 	done      sync.WaitGroup
 }
@@ -157,30 +159,32 @@ func Open(cfg Config) (*Graph, error) {
 		return nil, err
 	}
 	g := &Graph{cfg: cfg, cache: newPageCache(cfg.CacheBytes), tending: make(chan struct{}, 1)}
+	g.feeds = newFeeds(g, g.ChangeRows)
+	g.life, g.stop = context.WithCancel(context.Background())
 	founding := foundingOwners(cfg.Shards)
 	if len(cfg.Owners) > 0 {
 		founding = cfg.Owners
 	}
 	g.owners.Store(&founding)
 	if err := g.openReplicas(); err != nil {
+		g.stop()
 		g.closeMachines()
 		return nil, err
 	}
 	if err := g.resolveSchema(); err != nil {
+		g.stop()
 		g.closeMachines()
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	g.stop = cancel
 	for _, mb := range g.replicas() {
 		if err := g.startGroup(mb, false); err != nil {
 			g.Close()
 			return nil, err
 		}
 	}
-	g.done.Go(func() { g.tend(ctx) })
-	g.done.Go(func() { g.expire(ctx) })
-	g.done.Go(func() { g.work(ctx) })
+	g.done.Go(func() { g.tend(g.life) })
+	g.done.Go(func() { g.expire(g.life) })
+	g.done.Go(func() { g.work(g.life) })
 	return g, nil
 }
 
@@ -407,9 +411,7 @@ func (g *Graph) expire(ctx context.Context) {
 
 // Close stops the shards; the stores stay open. Calls under way end with an error.
 func (g *Graph) Close() {
-	if g.stop != nil {
-		g.stop()
-	}
+	g.stop()
 	for _, mb := range g.replicas() {
 		_ = mb.close() // what it could not answer has an unknown outcome already
 	}

@@ -52,6 +52,7 @@ const (
 	localSchema     = 'y'
 	localOwners     = 'w'
 	localFamily     = 'f'
+	localBirth      = 'p'
 	localTotals     = 't'
 	localRecoveries = 'r'
 	localBackfills  = 'k'
@@ -64,7 +65,7 @@ const (
 
 // localFamilies are all that there are.
 var localFamilies = []byte{
-	localMeta, localSchema, localOwners, localFamily, localTotals, localRecoveries, localBackfills,
+	localMeta, localSchema, localOwners, localFamily, localBirth, localTotals, localRecoveries, localBackfills,
 	localTree, localChange, localOutbox, localStreamOut, localStreamIn,
 }
 

@@ -32,6 +32,7 @@ type Machine struct {
 	pos         uint64  // of the last change
 	totals      totals
 	family      *family // nil: never split
+	birth       *Birth  // nil: not split off
 	changeFloor uint64  // changes at or below are trimmed from the change log
 	streams     atomic.Pointer[map[uint32]*stream]
 	recoveries  uint64         // how often the majority was lost
@@ -456,7 +457,7 @@ func (m *Machine) publishView() error {
 	v := &view{
 		m: m, snap: snap, cut: m.cutBegun.Load(), position: m.pos, totals: slices.Clone(m.totals),
 		now: m.entry.Now, elapsed: m.entry.Elapsed, schema: m.schema, timeline: m.timeline,
-		changeFloor: m.changeFloor, owners: m.owners, own: m.own, family: m.family, backfills: m.backfills, nextExpiry: counter.Never, nextForget: counter.Never,
+		changeFloor: m.changeFloor, owners: m.owners, own: m.own, family: m.family, birth: m.birth, backfills: m.backfills, nextExpiry: counter.Never, nextForget: counter.Never,
 	}
 	if m.counters != nil {
 		v.marked, v.jobs = len(m.marks.of), m.marks.runningJobs()
@@ -503,7 +504,7 @@ func (m *Machine) Restore() error {
 	m.schema, m.totals, m.pos, m.changeFloor, m.floorCut = nil, totals{}, 0, 0, 0
 	m.recoveries, m.recovered = 0, false
 	m.backfills, m.backfillsNew, m.marks = nil, false, newMarks()
-	m.owners, m.own, m.counters, m.family, m.child, m.rewrites = nil, nil, nil, nil, nil, nil
+	m.owners, m.own, m.counters, m.family, m.birth, m.child, m.rewrites = nil, nil, nil, nil, nil, nil, nil
 	clear(m.treesNoted)
 	m.blind = newBlind()
 	m.streams.Store(&map[uint32]*stream{})

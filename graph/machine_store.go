@@ -223,6 +223,9 @@ func (m *Machine) load() error {
 	if err := m.loadBackfills(); err != nil {
 		return fmt.Errorf("backfills: %w", err)
 	}
+	if err := m.loadBirth(); err != nil {
+		return fmt.Errorf("birth: %w", err)
+	}
 	if err := m.loadTrees(); err != nil {
 		return fmt.Errorf("trees: %w", err)
 	}
@@ -249,6 +252,16 @@ func (m *Machine) loadFamily() error {
 		return err
 	}
 	m.family, err = decodeFamily(row)
+	return err
+}
+
+// loadBirth reads which shard this one was split off from, if any.
+func (m *Machine) loadBirth() error {
+	row, err := readLocal(m.cfg.Store, m.cfg.ID, localBirth)
+	if row == nil || err != nil {
+		return err
+	}
+	m.birth, err = decodeBirth(row)
 	return err
 }
 

@@ -42,6 +42,8 @@ type Service interface {
 	// Operations on whole vertices, and what is at work in the background.
 	VertexJob(ctx context.Context, op VertexOp, v Vertex) (VertexJob, error)
 	ShardJobs(ctx context.Context, shard uint32) (ShardJobs, error)
+	// ChangeRows reads the change log of a shard.
+	ChangeRows(ctx context.Context, want ChangesWant) (ChangeRows, error)
 	// What caches ask.
 	LastChanges(ctx context.Context, shard uint32, slots []Slot, at []uint64) (timeline uint64, err error)
 	Excerpts(ctx context.Context, wants []ExcerptWant, got []Excerpt) error
@@ -89,6 +91,7 @@ type RouterConfig struct {
 type Router struct {
 	cfg     RouterConfig
 	leaders [MaxShards]atomic.Pointer[string] // node that led a shard when last heard of
+	feeds   *feeds
 }
 
 var _ Service = (*Graph)(nil)
@@ -98,7 +101,9 @@ func NewRouter(cfg RouterConfig) *Router {
 	if cfg.Patience == 0 {
 		cfg.Patience = 10 * time.Second
 	}
-	return &Router{cfg: cfg}
+	r := &Router{cfg: cfg}
+	r.feeds = newFeeds(cfg.Local, r.ChangeRows)
+	return r
 }
 
 // Pauses between attempts.

@@ -240,6 +240,7 @@ func (m *Machine) childRows(id uint32, o owners) []kv.Row {
 		{Key: own(localOwners), Value: o.encode()},
 		{Key: own(localTotals), Value: m.totals.encode()},
 		{Key: own(localFamily), Value: f.encode()},
+		{Key: own(localBirth), Value: Birth{Parent: m.cfg.ID, Base: m.pos}.encode()},
 	}
 	if m.recoveries > 0 {
 		rows = append(rows, kv.Row{Key: own(localRecoveries), Value: encodeRecoveries(m.recoveries)})
@@ -373,6 +374,31 @@ func decodeFamily(b []byte) (*family, error) {
 	var err error
 	f.base, err = decodeTotals(d.b)
 	return f, err
+}
+
+// Birth says of which shard a shard was split off, and up to which position changes of
+// its slots are told by the log of that one.
+//
+//	row: version [1] | parent, base (uvarint)
+type Birth struct {
+	Parent uint32
+	Base   uint64
+}
+
+const birthVersion = 1
+
+func (b Birth) encode() []byte {
+	out := binary.AppendUvarint([]byte{birthVersion}, uint64(b.Parent))
+	return binary.AppendUvarint(out, b.Base)
+}
+
+func decodeBirth(row []byte) (*Birth, error) {
+	d := decoder{b: row}
+	if v := d.byte(); v != birthVersion && d.err == nil {
+		d.fail("birth: version %d", v)
+	}
+	b := &Birth{Parent: d.uint32(), Base: d.uvarint()}
+	return b, d.done()
 }
 
 // Replaces implements shard.Splitter: the slots that the state here owns and those of

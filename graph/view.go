@@ -31,6 +31,7 @@ type view struct {
 	owners owners
 	own    *Claim // the shard's own slots; nil: none
 	family *family
+	birth  *Birth
 	// backfills say which sums are not part of derived counters yet.
 	backfills backfills
 	// marked vertices are not plain; jobs are at work on some of them.

@@ -14,6 +14,7 @@ type Backend interface {
 	Reader
 	Walker
 	Vertices
+	Watcher
 	Counters
 	Operator
 }
@@ -52,6 +53,12 @@ type Walker interface {
 	Combine(ctx context.Context, opts graph.ReadOptions, q graph.SetQuery) (graph.SetPage, error)
 	// IntersectMany answers for each of q's lists, in their order.
 	IntersectMany(ctx context.Context, opts graph.ReadOptions, q graph.ManyQuery) ([]graph.ManyResult, string, error)
+}
+
+// Watcher tells changes.
+type Watcher interface {
+	// Watch calls tell from one goroutine until ctx ends, or tell fails.
+	Watch(ctx context.Context, q graph.WatchQuery, tell func(graph.Watched) error) error
 }
 
 // Counters reads and writes counters.

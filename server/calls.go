@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -128,7 +129,7 @@ func (c *calls) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInf
 	}
 	defer context.AfterFunc(c.stopping, func() { cancel(errStopping) })()
 	err = handle(srv, &serverStream{ServerStream: ss, ctx: ctx, calls: c})
-	if err != nil && context.Cause(ctx) == errStopping {
+	if err != nil && context.Cause(ctx) == errStopping && !errors.Is(err, errStopping) {
 		return errStopping
 	}
 	return err

@@ -17,7 +17,7 @@ func TestEveryCallAndReasonIsDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	doc := string(b)
-	for _, desc := range []grpc.ServiceDesc{pb.Graph_ServiceDesc, pb.Counters_ServiceDesc, pb.Admin_ServiceDesc, pb.Cache_ServiceDesc} {
+	for _, desc := range []grpc.ServiceDesc{pb.Graph_ServiceDesc, pb.Counters_ServiceDesc, pb.Changes_ServiceDesc, pb.Admin_ServiceDesc, pb.Cache_ServiceDesc} {
 		for _, m := range desc.Methods {
 			if !strings.Contains(doc, "`"+m.MethodName+"`") {
 				t.Errorf("docs/api.md does not name %s", m.MethodName)

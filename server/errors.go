@@ -81,7 +81,7 @@ func rules() []rule {
 		{is: graph.ErrHidden, code: codes.FailedPrecondition, reason: "VERTEX_HIDDEN", detail: true},
 		{is: graph.ErrTooManyJobs, code: codes.ResourceExhausted, reason: "TOO_MANY_JOBS", retry: later, detail: true},
 		{is: graph.ErrBacklogged, code: codes.Unavailable, reason: "BACKLOGGED", retry: later, detail: true},
-		{is: graph.ErrTrimmed, code: codes.OutOfRange, reason: "TRIMMED", detail: true},
+		{is: graph.ErrTrimmed, code: codes.OutOfRange, reason: "CHANGES_TRIMMED", detail: true},
 		{is: graph.ErrTooFresh, code: codes.Unavailable, reason: "NOT_FRESH", retry: soon, detail: true},
 		{is: graph.ErrUnreachable, code: codes.Unavailable, reason: "UNREACHABLE", retry: soon},
 		{is: graph.ErrCut, code: codes.Unavailable, reason: "CONNECTION_LOST", retry: soon, resp: resp.UnknownOutcome},
@@ -103,6 +103,7 @@ func rules() []rule {
 		{is: errStopping, code: codes.Unavailable, reason: "STOPPING", retry: later},
 		{is: errTooManyCalls, code: codes.ResourceExhausted, reason: "TOO_MANY_CALLS", retry: soon, detail: true},
 		{is: errNotRead, code: codes.DeadlineExceeded, reason: "NOT_READ", detail: true},
+		{is: errSlowWatcher, code: codes.Aborted, reason: "SLOW_WATCHER"},
 		{is: errTooManyScans, code: codes.ResourceExhausted, reason: "TOO_MANY_SCANS", retry: 10 * time.Second},
 
 		{is: kv.ErrCorruption, code: codes.DataLoss, reason: "CORRUPTION"},

@@ -33,7 +33,7 @@ var errorRows = map[string]struct {
 	"graph.ErrInverseLate":       {graph.ErrInverseLate, codes.Aborted, "INVERSE_PENDING", false},
 	"graph.ErrBacklogged":        {graph.ErrBacklogged, codes.Unavailable, "BACKLOGGED", true},
 	"graph.ErrOldTimeline":       {graph.ErrOldTimeline, codes.FailedPrecondition, "OLD_TIMELINE", false},
-	"graph.ErrTrimmed":           {graph.ErrTrimmed, codes.OutOfRange, "TRIMMED", false},
+	"graph.ErrTrimmed":           {graph.ErrTrimmed, codes.OutOfRange, "CHANGES_TRIMMED", false},
 	"graph.ErrTooFresh":          {graph.ErrTooFresh, codes.Unavailable, "NOT_FRESH", true},
 	"graph.ErrUnreachable":       {graph.ErrUnreachable, codes.Unavailable, "UNREACHABLE", true},
 	"graph.ErrCut":               {graph.ErrCut, codes.Unavailable, "CONNECTION_LOST", true},

@@ -27,3 +27,12 @@ func (f *fake) VertexJob(ctx context.Context, _ graph.VertexOp, v graph.Vertex) 
 func (f *fake) Jobs(ctx context.Context) ([]graph.ShardJobs, error) {
 	return nil, f.read(ctx, graph.ReadOptions{})
 }
+
+// Watch tells nothing but where it begins.
+func (f *fake) Watch(ctx context.Context, _ graph.WatchQuery, tell func(graph.Watched) error) error {
+	if err := tell(graph.Watched{Token: "here"}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}

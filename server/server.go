@@ -118,6 +118,7 @@ func (s *Server) newGRPC() *grpc.Server {
 func (s *Server) register(r grpc.ServiceRegistrar) {
 	pb.RegisterGraphServer(r, &graphService{calls: s.calls})
 	pb.RegisterCountersServer(r, &counterService{calls: s.calls})
+	pb.RegisterChangesServer(r, &changeService{calls: s.calls})
 	pb.RegisterAdminServer(r, &adminService{calls: s.calls, scans: make(chan struct{}, maxScans)})
 	pb.RegisterClusterServer(r, &clusterService{calls: s.calls})
 	pb.RegisterCacheServer(r, &cacheService{calls: s.calls})
@@ -226,7 +227,7 @@ func (s *Server) setHealth(serving bool) {
 		st = healthpb.HealthCheckResponse_SERVING
 	}
 	for _, name := range []string{
-		"", pb.Graph_ServiceDesc.ServiceName, pb.Counters_ServiceDesc.ServiceName, pb.Admin_ServiceDesc.ServiceName,
+		"", pb.Graph_ServiceDesc.ServiceName, pb.Counters_ServiceDesc.ServiceName, pb.Changes_ServiceDesc.ServiceName, pb.Admin_ServiceDesc.ServiceName,
 	} {
 		s.health.SetServingStatus(name, st)
 	}

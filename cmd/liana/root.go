@@ -96,7 +96,7 @@ skipped rows.`,
 	flags.DurationVar(&c.timeout, "timeout", defaultTimeout, "longest wait for one call")
 	flags.StringVarP(&c.format, "output-format", "o", "table", "table or json (one JSON document)")
 	root.AddCommand(
-		c.edgeCommand(), c.traverseCommand(), c.vertexCommand(), c.intersectCommand(), c.differenceCommand(), c.unionCommand(), c.counterCommand(), c.importCommand(), c.exportCommand(),
+		c.edgeCommand(), c.traverseCommand(), c.vertexCommand(), c.intersectCommand(), c.differenceCommand(), c.unionCommand(), c.watchCommand(), c.counterCommand(), c.importCommand(), c.exportCommand(),
 		c.checkCommand(), c.clusterCommand(), c.cacheCommand(), c.schemaCommand(), c.statusCommand(), c.demoCommand(), c.versionCommand(),
 	)
 	return root

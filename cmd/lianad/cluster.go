@@ -61,6 +61,7 @@ type domain interface {
 	server.Reader
 	server.Walker
 	server.Vertices
+	server.Watcher
 	server.Counters
 }
 

@@ -15,7 +15,6 @@ const (
 	// SplitLevel: BeginSplit, SplitShard, the parts of maps that come of them, and the
 	// entries with which shards split.
 	SplitLevel = 2
-
 	// JobsLevel: schemas with derived counters over edges that are there already, which
 	// shards count by entries of their logs.
 	JobsLevel = 3
@@ -28,8 +27,11 @@ const (
 	// restored.
 	VertexLevel = 5
 
+	// BirthLevel: shards that are split off keep a row that names their parent.
+	BirthLevel = 6
+
 	// ThisLevel is the level of this program.
-	ThisLevel = VertexLevel
+	ThisLevel = BirthLevel
 
 	// MaxLevel bounds levels. It is part of the format.
 	MaxLevel = 1<<31 - 1
@@ -39,7 +41,7 @@ const (
 func LevelOf(e Edit) uint32 {
 	switch e.(type) {
 	case BeginSplit, SplitShard:
-		return SplitLevel
+		return BirthLevel
 	}
 	return FirstLevel
 }

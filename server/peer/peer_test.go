@@ -84,6 +84,13 @@ func (e *echo) FindPeers(ctx context.Context, ro graph.ReadOptions, lists []grap
 	return "token", e.answer(ctx, []any{ro, lists, peers})
 }
 
+func (e *echo) ChangeRows(ctx context.Context, want graph.ChangesWant) (graph.ChangeRows, error) {
+	return graph.ChangeRows{
+		Timeline: 3, Owners: []graph.Claim{{First: 0, Last: 4095, Shard: 2, Gen: 1}}, Birth: &graph.Birth{Parent: 1, Base: 8},
+		Floor: 5, Through: 9, Rows: [][]byte{{1, 2}},
+	}, e.answer(ctx, []any{want})
+}
+
 func (e *echo) IncrPart(ctx context.Context, ins []graph.Increment, ordinals []uint32, id string) ([]graph.IncrResult, string, error) {
 	return []graph.IncrResult{{Value: 4, Changed: true}, {Err: graph.ErrOverflow}}, "token", e.answer(ctx, []any{ins, ordinals, id})
 }
@@ -284,6 +291,13 @@ func TestCallsArriveAsTheyWereMade(t *testing.T) {
 			token, err := c.FindPeers(ctx, ro, []graph.ListKey{list, list}, []uint64{1, 2, 3}, found)
 			return []any{found, token}, err
 		}, []any{ro, []graph.ListKey{list, list}, []uint64{1, 2, 3}}, []any{[]graph.FoundPeers{{At: []uint32{0, 2}, Times: []int64{9, 4}}, {}}, "token"}},
+		{"ChangeRows", func() ([]any, error) {
+			rows, err := c.ChangeRows(ctx, graph.ChangesWant{Shard: 7, Past: graph.ChangesNow, Wait: time.Second})
+			return []any{rows}, err
+		}, []any{graph.ChangesWant{Shard: 7, Past: graph.ChangesNow, Wait: time.Second}}, []any{graph.ChangeRows{
+			Timeline: 3, Owners: []graph.Claim{{First: 0, Last: 4095, Shard: 2, Gen: 1}}, Birth: &graph.Birth{Parent: 1, Base: 8},
+			Floor: 5, Through: 9, Rows: [][]byte{{1, 2}},
+		}}},
 		{"IncrPart", func() ([]any, error) {
 			res, token, err := c.IncrPart(ctx, ins, []uint32{4, 9}, "id")
 			if !errors.Is(res[1].Err, graph.ErrOverflow) {

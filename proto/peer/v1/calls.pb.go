@@ -1645,6 +1645,206 @@ func (x *FoundPeers) GetTimes() []int64 {
 	return nil
 }
 
+type ChangeRowsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// A position; 2^64-1: none, but how far the log is.
+	Past uint64 `protobuf:"varint,2,opt,name=past,proto3" json:"past,omitempty"`
+	// How long to wait for a change, in µs.
+	Wait          uint64 `protobuf:"varint,3,opt,name=wait,proto3" json:"wait,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeRowsRequest) Reset() {
+	*x = ChangeRowsRequest{}
+	mi := &file_peer_v1_calls_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeRowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeRowsRequest) ProtoMessage() {}
+
+func (x *ChangeRowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeRowsRequest.ProtoReflect.Descriptor instead.
+func (*ChangeRowsRequest) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ChangeRowsRequest) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *ChangeRowsRequest) GetPast() uint64 {
+	if x != nil {
+		return x.Past
+	}
+	return 0
+}
+
+func (x *ChangeRowsRequest) GetWait() uint64 {
+	if x != nil {
+		return x.Wait
+	}
+	return 0
+}
+
+type ChangeRowsResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Timeline uint64                 `protobuf:"varint,1,opt,name=timeline,proto3" json:"timeline,omitempty"`
+	Owners   []*Claim               `protobuf:"bytes,2,rep,name=owners,proto3" json:"owners,omitempty"`
+	// Of which shard it was split off.
+	Birth   *Birth `protobuf:"bytes,3,opt,name=birth,proto3" json:"birth,omitempty"`
+	Floor   uint64 `protobuf:"varint,4,opt,name=floor,proto3" json:"floor,omitempty"`
+	Through uint64 `protobuf:"varint,5,opt,name=through,proto3" json:"through,omitempty"`
+	// As graph/record.go lays them out.
+	Rows          [][]byte `protobuf:"bytes,6,rep,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeRowsResponse) Reset() {
+	*x = ChangeRowsResponse{}
+	mi := &file_peer_v1_calls_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeRowsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeRowsResponse) ProtoMessage() {}
+
+func (x *ChangeRowsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeRowsResponse.ProtoReflect.Descriptor instead.
+func (*ChangeRowsResponse) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ChangeRowsResponse) GetTimeline() uint64 {
+	if x != nil {
+		return x.Timeline
+	}
+	return 0
+}
+
+func (x *ChangeRowsResponse) GetOwners() []*Claim {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
+func (x *ChangeRowsResponse) GetBirth() *Birth {
+	if x != nil {
+		return x.Birth
+	}
+	return nil
+}
+
+func (x *ChangeRowsResponse) GetFloor() uint64 {
+	if x != nil {
+		return x.Floor
+	}
+	return 0
+}
+
+func (x *ChangeRowsResponse) GetThrough() uint64 {
+	if x != nil {
+		return x.Through
+	}
+	return 0
+}
+
+func (x *ChangeRowsResponse) GetRows() [][]byte {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+type Birth struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Parent        uint32                 `protobuf:"varint,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	Base          uint64                 `protobuf:"varint,2,opt,name=base,proto3" json:"base,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Birth) Reset() {
+	*x = Birth{}
+	mi := &file_peer_v1_calls_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Birth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Birth) ProtoMessage() {}
+
+func (x *Birth) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_calls_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Birth.ProtoReflect.Descriptor instead.
+func (*Birth) Descriptor() ([]byte, []int) {
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Birth) GetParent() uint32 {
+	if x != nil {
+		return x.Parent
+	}
+	return 0
+}
+
+func (x *Birth) GetBase() uint64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
 // Counter is a metric of a vertex, or (key not empty) a free-form key.
 type Counter struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -1659,7 +1859,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_peer_v1_calls_proto_msgTypes[26]
+	mi := &file_peer_v1_calls_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1871,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[26]
+	mi := &file_peer_v1_calls_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1884,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{26}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Counter) GetVertexType() uint32 {
@@ -1730,7 +1930,7 @@ type Increment struct {
 
 func (x *Increment) Reset() {
 	*x = Increment{}
-	mi := &file_peer_v1_calls_proto_msgTypes[27]
+	mi := &file_peer_v1_calls_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1942,7 @@ func (x *Increment) String() string {
 func (*Increment) ProtoMessage() {}
 
 func (x *Increment) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[27]
+	mi := &file_peer_v1_calls_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1955,7 @@ func (x *Increment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increment.ProtoReflect.Descriptor instead.
 func (*Increment) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{27}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Increment) GetCounter() *Counter {
@@ -1810,7 +2010,7 @@ type IncrementRequest struct {
 
 func (x *IncrementRequest) Reset() {
 	*x = IncrementRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[28]
+	mi := &file_peer_v1_calls_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1822,7 +2022,7 @@ func (x *IncrementRequest) String() string {
 func (*IncrementRequest) ProtoMessage() {}
 
 func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[28]
+	mi := &file_peer_v1_calls_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1835,7 +2035,7 @@ func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementRequest.ProtoReflect.Descriptor instead.
 func (*IncrementRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{28}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *IncrementRequest) GetIncrements() []*Increment {
@@ -1862,7 +2062,7 @@ type IncrementResponse struct {
 
 func (x *IncrementResponse) Reset() {
 	*x = IncrementResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[29]
+	mi := &file_peer_v1_calls_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +2074,7 @@ func (x *IncrementResponse) String() string {
 func (*IncrementResponse) ProtoMessage() {}
 
 func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[29]
+	mi := &file_peer_v1_calls_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +2087,7 @@ func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementResponse.ProtoReflect.Descriptor instead.
 func (*IncrementResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{29}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *IncrementResponse) GetResults() []*IncrementResult {
@@ -1915,7 +2115,7 @@ type IncrementResult struct {
 
 func (x *IncrementResult) Reset() {
 	*x = IncrementResult{}
-	mi := &file_peer_v1_calls_proto_msgTypes[30]
+	mi := &file_peer_v1_calls_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +2127,7 @@ func (x *IncrementResult) String() string {
 func (*IncrementResult) ProtoMessage() {}
 
 func (x *IncrementResult) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[30]
+	mi := &file_peer_v1_calls_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +2140,7 @@ func (x *IncrementResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementResult.ProtoReflect.Descriptor instead.
 func (*IncrementResult) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{30}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *IncrementResult) GetValue() int64 {
@@ -1974,7 +2174,7 @@ type GetCountersRequest struct {
 
 func (x *GetCountersRequest) Reset() {
 	*x = GetCountersRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[31]
+	mi := &file_peer_v1_calls_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2186,7 @@ func (x *GetCountersRequest) String() string {
 func (*GetCountersRequest) ProtoMessage() {}
 
 func (x *GetCountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[31]
+	mi := &file_peer_v1_calls_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +2199,7 @@ func (x *GetCountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCountersRequest.ProtoReflect.Descriptor instead.
 func (*GetCountersRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{31}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetCountersRequest) GetOptions() *ReadOptions {
@@ -2027,7 +2227,7 @@ type GetCountersResponse struct {
 
 func (x *GetCountersResponse) Reset() {
 	*x = GetCountersResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[32]
+	mi := &file_peer_v1_calls_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2039,7 +2239,7 @@ func (x *GetCountersResponse) String() string {
 func (*GetCountersResponse) ProtoMessage() {}
 
 func (x *GetCountersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[32]
+	mi := &file_peer_v1_calls_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2052,7 +2252,7 @@ func (x *GetCountersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCountersResponse.ProtoReflect.Descriptor instead.
 func (*GetCountersResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{32}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetCountersResponse) GetValues() []*CounterValue {
@@ -2080,7 +2280,7 @@ type CounterValue struct {
 
 func (x *CounterValue) Reset() {
 	*x = CounterValue{}
-	mi := &file_peer_v1_calls_proto_msgTypes[33]
+	mi := &file_peer_v1_calls_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2292,7 @@ func (x *CounterValue) String() string {
 func (*CounterValue) ProtoMessage() {}
 
 func (x *CounterValue) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[33]
+	mi := &file_peer_v1_calls_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2305,7 @@ func (x *CounterValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CounterValue.ProtoReflect.Descriptor instead.
 func (*CounterValue) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{33}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CounterValue) GetValue() int64 {
@@ -2140,7 +2340,7 @@ type SetCounterRequest struct {
 
 func (x *SetCounterRequest) Reset() {
 	*x = SetCounterRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[34]
+	mi := &file_peer_v1_calls_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2152,7 +2352,7 @@ func (x *SetCounterRequest) String() string {
 func (*SetCounterRequest) ProtoMessage() {}
 
 func (x *SetCounterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[34]
+	mi := &file_peer_v1_calls_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2165,7 +2365,7 @@ func (x *SetCounterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCounterRequest.ProtoReflect.Descriptor instead.
 func (*SetCounterRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{34}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SetCounterRequest) GetCounter() *Counter {
@@ -2198,7 +2398,7 @@ type SetCounterResponse struct {
 
 func (x *SetCounterResponse) Reset() {
 	*x = SetCounterResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[35]
+	mi := &file_peer_v1_calls_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2410,7 @@ func (x *SetCounterResponse) String() string {
 func (*SetCounterResponse) ProtoMessage() {}
 
 func (x *SetCounterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[35]
+	mi := &file_peer_v1_calls_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2423,7 @@ func (x *SetCounterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCounterResponse.ProtoReflect.Descriptor instead.
 func (*SetCounterResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{35}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SetCounterResponse) GetToken() string {
@@ -2242,7 +2442,7 @@ type DeleteCounterRequest struct {
 
 func (x *DeleteCounterRequest) Reset() {
 	*x = DeleteCounterRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[36]
+	mi := &file_peer_v1_calls_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2454,7 @@ func (x *DeleteCounterRequest) String() string {
 func (*DeleteCounterRequest) ProtoMessage() {}
 
 func (x *DeleteCounterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[36]
+	mi := &file_peer_v1_calls_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2467,7 @@ func (x *DeleteCounterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCounterRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCounterRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{36}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DeleteCounterRequest) GetCounter() *Counter {
@@ -2287,7 +2487,7 @@ type DeleteCounterResponse struct {
 
 func (x *DeleteCounterResponse) Reset() {
 	*x = DeleteCounterResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[37]
+	mi := &file_peer_v1_calls_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2299,7 +2499,7 @@ func (x *DeleteCounterResponse) String() string {
 func (*DeleteCounterResponse) ProtoMessage() {}
 
 func (x *DeleteCounterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[37]
+	mi := &file_peer_v1_calls_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2312,7 +2512,7 @@ func (x *DeleteCounterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCounterResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCounterResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{37}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DeleteCounterResponse) GetExisted() bool {
@@ -2338,7 +2538,7 @@ type EditCountersRequest struct {
 
 func (x *EditCountersRequest) Reset() {
 	*x = EditCountersRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[38]
+	mi := &file_peer_v1_calls_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +2550,7 @@ func (x *EditCountersRequest) String() string {
 func (*EditCountersRequest) ProtoMessage() {}
 
 func (x *EditCountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[38]
+	mi := &file_peer_v1_calls_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +2563,7 @@ func (x *EditCountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditCountersRequest.ProtoReflect.Descriptor instead.
 func (*EditCountersRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{38}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *EditCountersRequest) GetEdits() []*CounterEdit {
@@ -2387,7 +2587,7 @@ type CounterEdit struct {
 
 func (x *CounterEdit) Reset() {
 	*x = CounterEdit{}
-	mi := &file_peer_v1_calls_proto_msgTypes[39]
+	mi := &file_peer_v1_calls_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2599,7 @@ func (x *CounterEdit) String() string {
 func (*CounterEdit) ProtoMessage() {}
 
 func (x *CounterEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[39]
+	mi := &file_peer_v1_calls_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2612,7 @@ func (x *CounterEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CounterEdit.ProtoReflect.Descriptor instead.
 func (*CounterEdit) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{39}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CounterEdit) GetCounter() *Counter {
@@ -2466,7 +2666,7 @@ type EditCountersResponse struct {
 
 func (x *EditCountersResponse) Reset() {
 	*x = EditCountersResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[40]
+	mi := &file_peer_v1_calls_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2478,7 +2678,7 @@ func (x *EditCountersResponse) String() string {
 func (*EditCountersResponse) ProtoMessage() {}
 
 func (x *EditCountersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[40]
+	mi := &file_peer_v1_calls_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2491,7 +2691,7 @@ func (x *EditCountersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditCountersResponse.ProtoReflect.Descriptor instead.
 func (*EditCountersResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{40}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *EditCountersResponse) GetResults() []*EditResult {
@@ -2515,7 +2715,7 @@ type EditResult struct {
 
 func (x *EditResult) Reset() {
 	*x = EditResult{}
-	mi := &file_peer_v1_calls_proto_msgTypes[41]
+	mi := &file_peer_v1_calls_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2727,7 @@ func (x *EditResult) String() string {
 func (*EditResult) ProtoMessage() {}
 
 func (x *EditResult) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[41]
+	mi := &file_peer_v1_calls_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2740,7 @@ func (x *EditResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditResult.ProtoReflect.Descriptor instead.
 func (*EditResult) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{41}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *EditResult) GetBefore() *CounterValue {
@@ -2595,7 +2795,7 @@ type DeliverRequest struct {
 
 func (x *DeliverRequest) Reset() {
 	*x = DeliverRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[42]
+	mi := &file_peer_v1_calls_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2607,7 +2807,7 @@ func (x *DeliverRequest) String() string {
 func (*DeliverRequest) ProtoMessage() {}
 
 func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[42]
+	mi := &file_peer_v1_calls_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2620,7 +2820,7 @@ func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverRequest.ProtoReflect.Descriptor instead.
 func (*DeliverRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{42}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DeliverRequest) GetTo() uint32 {
@@ -2646,7 +2846,7 @@ type DeliverResponse struct {
 
 func (x *DeliverResponse) Reset() {
 	*x = DeliverResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[43]
+	mi := &file_peer_v1_calls_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2658,7 +2858,7 @@ func (x *DeliverResponse) String() string {
 func (*DeliverResponse) ProtoMessage() {}
 
 func (x *DeliverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[43]
+	mi := &file_peer_v1_calls_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2671,7 +2871,7 @@ func (x *DeliverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverResponse.ProtoReflect.Descriptor instead.
 func (*DeliverResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{43}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DeliverResponse) GetAnswer() []byte {
@@ -2692,7 +2892,7 @@ type ChangeVertexRequest struct {
 
 func (x *ChangeVertexRequest) Reset() {
 	*x = ChangeVertexRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[44]
+	mi := &file_peer_v1_calls_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2704,7 +2904,7 @@ func (x *ChangeVertexRequest) String() string {
 func (*ChangeVertexRequest) ProtoMessage() {}
 
 func (x *ChangeVertexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[44]
+	mi := &file_peer_v1_calls_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2717,7 +2917,7 @@ func (x *ChangeVertexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeVertexRequest.ProtoReflect.Descriptor instead.
 func (*ChangeVertexRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{44}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ChangeVertexRequest) GetOp() uint32 {
@@ -2755,7 +2955,7 @@ type VertexJob struct {
 
 func (x *VertexJob) Reset() {
 	*x = VertexJob{}
-	mi := &file_peer_v1_calls_proto_msgTypes[45]
+	mi := &file_peer_v1_calls_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2767,7 +2967,7 @@ func (x *VertexJob) String() string {
 func (*VertexJob) ProtoMessage() {}
 
 func (x *VertexJob) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[45]
+	mi := &file_peer_v1_calls_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2780,7 +2980,7 @@ func (x *VertexJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VertexJob.ProtoReflect.Descriptor instead.
 func (*VertexJob) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{45}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *VertexJob) GetVertexType() uint32 {
@@ -2834,7 +3034,7 @@ type GetShardJobsRequest struct {
 
 func (x *GetShardJobsRequest) Reset() {
 	*x = GetShardJobsRequest{}
-	mi := &file_peer_v1_calls_proto_msgTypes[46]
+	mi := &file_peer_v1_calls_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2846,7 +3046,7 @@ func (x *GetShardJobsRequest) String() string {
 func (*GetShardJobsRequest) ProtoMessage() {}
 
 func (x *GetShardJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[46]
+	mi := &file_peer_v1_calls_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2859,7 +3059,7 @@ func (x *GetShardJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetShardJobsRequest.ProtoReflect.Descriptor instead.
 func (*GetShardJobsRequest) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{46}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetShardJobsRequest) GetShard() uint32 {
@@ -2879,7 +3079,7 @@ type GetShardJobsResponse struct {
 
 func (x *GetShardJobsResponse) Reset() {
 	*x = GetShardJobsResponse{}
-	mi := &file_peer_v1_calls_proto_msgTypes[47]
+	mi := &file_peer_v1_calls_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +3091,7 @@ func (x *GetShardJobsResponse) String() string {
 func (*GetShardJobsResponse) ProtoMessage() {}
 
 func (x *GetShardJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[47]
+	mi := &file_peer_v1_calls_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +3104,7 @@ func (x *GetShardJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetShardJobsResponse.ProtoReflect.Descriptor instead.
 func (*GetShardJobsResponse) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{47}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetShardJobsResponse) GetVertices() []*VertexJob {
@@ -2932,7 +3132,7 @@ type Backfill struct {
 
 func (x *Backfill) Reset() {
 	*x = Backfill{}
-	mi := &file_peer_v1_calls_proto_msgTypes[48]
+	mi := &file_peer_v1_calls_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2944,7 +3144,7 @@ func (x *Backfill) String() string {
 func (*Backfill) ProtoMessage() {}
 
 func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_v1_calls_proto_msgTypes[48]
+	mi := &file_peer_v1_calls_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2957,7 +3157,7 @@ func (x *Backfill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
 func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_peer_v1_calls_proto_rawDescGZIP(), []int{48}
+	return file_peer_v1_calls_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Backfill) GetVertexType() uint32 {
@@ -3104,7 +3304,21 @@ const file_peer_v1_calls_proto_rawDesc = "" +
 	"\n" +
 	"FoundPeers\x12\x0e\n" +
 	"\x02at\x18\x01 \x03(\rR\x02at\x12\x14\n" +
-	"\x05times\x18\x02 \x03(\x12R\x05times\"q\n" +
+	"\x05times\x18\x02 \x03(\x12R\x05times\"Q\n" +
+	"\x11ChangeRowsRequest\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
+	"\x04past\x18\x02 \x01(\x04R\x04past\x12\x12\n" +
+	"\x04wait\x18\x03 \x01(\x04R\x04wait\"\xc2\x01\n" +
+	"\x12ChangeRowsResponse\x12\x1a\n" +
+	"\btimeline\x18\x01 \x01(\x04R\btimeline\x12&\n" +
+	"\x06owners\x18\x02 \x03(\v2\x0e.peer.v1.ClaimR\x06owners\x12$\n" +
+	"\x05birth\x18\x03 \x01(\v2\x0e.peer.v1.BirthR\x05birth\x12\x14\n" +
+	"\x05floor\x18\x04 \x01(\x04R\x05floor\x12\x18\n" +
+	"\athrough\x18\x05 \x01(\x04R\athrough\x12\x12\n" +
+	"\x04rows\x18\x06 \x03(\fR\x04rows\"3\n" +
+	"\x05Birth\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\rR\x06parent\x12\x12\n" +
+	"\x04base\x18\x02 \x01(\x04R\x04base\"q\n" +
 	"\aCounter\x12\x1f\n" +
 	"\vvertex_type\x18\x01 \x01(\rR\n" +
 	"vertexType\x12\x1b\n" +
@@ -3202,7 +3416,7 @@ const file_peer_v1_calls_proto_rawDesc = "" +
 	"\vvertex_type\x18\x01 \x01(\rR\n" +
 	"vertexType\x12\x16\n" +
 	"\x06metric\x18\x02 \x01(\rR\x06metric\x12\x12\n" +
-	"\x04done\x18\x03 \x01(\x01R\x04done2\x93\b\n" +
+	"\x04done\x18\x03 \x01(\x01R\x04done2\xda\b\n" +
 	"\x05Calls\x129\n" +
 	"\x06Mutate\x12\x16.peer.v1.MutateRequest\x1a\x17.peer.v1.MutateResponse\x12?\n" +
 	"\bHasEdges\x12\x18.peer.v1.HasEdgesRequest\x1a\x19.peer.v1.HasEdgesResponse\x12<\n" +
@@ -3211,7 +3425,9 @@ const file_peer_v1_calls_proto_rawDesc = "" +
 	"CountEdges\x12\x1a.peer.v1.CountEdgesRequest\x1a\x1b.peer.v1.CountEdgesResponse\x12B\n" +
 	"\tListEdges\x12\x19.peer.v1.ListEdgesRequest\x1a\x1a.peer.v1.ListEdgesResponse\x12B\n" +
 	"\tReadLists\x12\x19.peer.v1.ReadListsRequest\x1a\x1a.peer.v1.ReadListsResponse\x12B\n" +
-	"\tFindPeers\x12\x19.peer.v1.FindPeersRequest\x1a\x1a.peer.v1.FindPeersResponse\x12B\n" +
+	"\tFindPeers\x12\x19.peer.v1.FindPeersRequest\x1a\x1a.peer.v1.FindPeersResponse\x12E\n" +
+	"\n" +
+	"ChangeRows\x12\x1a.peer.v1.ChangeRowsRequest\x1a\x1b.peer.v1.ChangeRowsResponse\x12B\n" +
 	"\tIncrement\x12\x19.peer.v1.IncrementRequest\x1a\x1a.peer.v1.IncrementResponse\x12H\n" +
 	"\vGetCounters\x12\x1b.peer.v1.GetCountersRequest\x1a\x1c.peer.v1.GetCountersResponse\x12E\n" +
 	"\n" +
@@ -3234,7 +3450,7 @@ func file_peer_v1_calls_proto_rawDescGZIP() []byte {
 	return file_peer_v1_calls_proto_rawDescData
 }
 
-var file_peer_v1_calls_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_peer_v1_calls_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_peer_v1_calls_proto_goTypes = []any{
 	(*Error)(nil),                 // 0: peer.v1.Error
 	(*Claim)(nil),                 // 1: peer.v1.Claim
@@ -3262,29 +3478,32 @@ var file_peer_v1_calls_proto_goTypes = []any{
 	(*FindPeersRequest)(nil),      // 23: peer.v1.FindPeersRequest
 	(*FindPeersResponse)(nil),     // 24: peer.v1.FindPeersResponse
 	(*FoundPeers)(nil),            // 25: peer.v1.FoundPeers
-	(*Counter)(nil),               // 26: peer.v1.Counter
-	(*Increment)(nil),             // 27: peer.v1.Increment
-	(*IncrementRequest)(nil),      // 28: peer.v1.IncrementRequest
-	(*IncrementResponse)(nil),     // 29: peer.v1.IncrementResponse
-	(*IncrementResult)(nil),       // 30: peer.v1.IncrementResult
-	(*GetCountersRequest)(nil),    // 31: peer.v1.GetCountersRequest
-	(*GetCountersResponse)(nil),   // 32: peer.v1.GetCountersResponse
-	(*CounterValue)(nil),          // 33: peer.v1.CounterValue
-	(*SetCounterRequest)(nil),     // 34: peer.v1.SetCounterRequest
-	(*SetCounterResponse)(nil),    // 35: peer.v1.SetCounterResponse
-	(*DeleteCounterRequest)(nil),  // 36: peer.v1.DeleteCounterRequest
-	(*DeleteCounterResponse)(nil), // 37: peer.v1.DeleteCounterResponse
-	(*EditCountersRequest)(nil),   // 38: peer.v1.EditCountersRequest
-	(*CounterEdit)(nil),           // 39: peer.v1.CounterEdit
-	(*EditCountersResponse)(nil),  // 40: peer.v1.EditCountersResponse
-	(*EditResult)(nil),            // 41: peer.v1.EditResult
-	(*DeliverRequest)(nil),        // 42: peer.v1.DeliverRequest
-	(*DeliverResponse)(nil),       // 43: peer.v1.DeliverResponse
-	(*ChangeVertexRequest)(nil),   // 44: peer.v1.ChangeVertexRequest
-	(*VertexJob)(nil),             // 45: peer.v1.VertexJob
-	(*GetShardJobsRequest)(nil),   // 46: peer.v1.GetShardJobsRequest
-	(*GetShardJobsResponse)(nil),  // 47: peer.v1.GetShardJobsResponse
-	(*Backfill)(nil),              // 48: peer.v1.Backfill
+	(*ChangeRowsRequest)(nil),     // 26: peer.v1.ChangeRowsRequest
+	(*ChangeRowsResponse)(nil),    // 27: peer.v1.ChangeRowsResponse
+	(*Birth)(nil),                 // 28: peer.v1.Birth
+	(*Counter)(nil),               // 29: peer.v1.Counter
+	(*Increment)(nil),             // 30: peer.v1.Increment
+	(*IncrementRequest)(nil),      // 31: peer.v1.IncrementRequest
+	(*IncrementResponse)(nil),     // 32: peer.v1.IncrementResponse
+	(*IncrementResult)(nil),       // 33: peer.v1.IncrementResult
+	(*GetCountersRequest)(nil),    // 34: peer.v1.GetCountersRequest
+	(*GetCountersResponse)(nil),   // 35: peer.v1.GetCountersResponse
+	(*CounterValue)(nil),          // 36: peer.v1.CounterValue
+	(*SetCounterRequest)(nil),     // 37: peer.v1.SetCounterRequest
+	(*SetCounterResponse)(nil),    // 38: peer.v1.SetCounterResponse
+	(*DeleteCounterRequest)(nil),  // 39: peer.v1.DeleteCounterRequest
+	(*DeleteCounterResponse)(nil), // 40: peer.v1.DeleteCounterResponse
+	(*EditCountersRequest)(nil),   // 41: peer.v1.EditCountersRequest
+	(*CounterEdit)(nil),           // 42: peer.v1.CounterEdit
+	(*EditCountersResponse)(nil),  // 43: peer.v1.EditCountersResponse
+	(*EditResult)(nil),            // 44: peer.v1.EditResult
+	(*DeliverRequest)(nil),        // 45: peer.v1.DeliverRequest
+	(*DeliverResponse)(nil),       // 46: peer.v1.DeliverResponse
+	(*ChangeVertexRequest)(nil),   // 47: peer.v1.ChangeVertexRequest
+	(*VertexJob)(nil),             // 48: peer.v1.VertexJob
+	(*GetShardJobsRequest)(nil),   // 49: peer.v1.GetShardJobsRequest
+	(*GetShardJobsResponse)(nil),  // 50: peer.v1.GetShardJobsResponse
+	(*Backfill)(nil),              // 51: peer.v1.Backfill
 }
 var file_peer_v1_calls_proto_depIdxs = []int32{
 	1,  // 0: peer.v1.Error.claims:type_name -> peer.v1.Claim
@@ -3310,57 +3529,61 @@ var file_peer_v1_calls_proto_depIdxs = []int32{
 	2,  // 20: peer.v1.FindPeersRequest.options:type_name -> peer.v1.ReadOptions
 	12, // 21: peer.v1.FindPeersRequest.lists:type_name -> peer.v1.List
 	25, // 22: peer.v1.FindPeersResponse.found:type_name -> peer.v1.FoundPeers
-	26, // 23: peer.v1.Increment.counter:type_name -> peer.v1.Counter
-	27, // 24: peer.v1.IncrementRequest.increments:type_name -> peer.v1.Increment
-	30, // 25: peer.v1.IncrementResponse.results:type_name -> peer.v1.IncrementResult
-	0,  // 26: peer.v1.IncrementResult.error:type_name -> peer.v1.Error
-	2,  // 27: peer.v1.GetCountersRequest.options:type_name -> peer.v1.ReadOptions
-	26, // 28: peer.v1.GetCountersRequest.counters:type_name -> peer.v1.Counter
-	33, // 29: peer.v1.GetCountersResponse.values:type_name -> peer.v1.CounterValue
-	26, // 30: peer.v1.SetCounterRequest.counter:type_name -> peer.v1.Counter
-	26, // 31: peer.v1.DeleteCounterRequest.counter:type_name -> peer.v1.Counter
-	39, // 32: peer.v1.EditCountersRequest.edits:type_name -> peer.v1.CounterEdit
-	26, // 33: peer.v1.CounterEdit.counter:type_name -> peer.v1.Counter
-	41, // 34: peer.v1.EditCountersResponse.results:type_name -> peer.v1.EditResult
-	33, // 35: peer.v1.EditResult.before:type_name -> peer.v1.CounterValue
-	0,  // 36: peer.v1.EditResult.error:type_name -> peer.v1.Error
-	45, // 37: peer.v1.GetShardJobsResponse.vertices:type_name -> peer.v1.VertexJob
-	48, // 38: peer.v1.GetShardJobsResponse.backfills:type_name -> peer.v1.Backfill
-	4,  // 39: peer.v1.Calls.Mutate:input_type -> peer.v1.MutateRequest
-	7,  // 40: peer.v1.Calls.HasEdges:input_type -> peer.v1.HasEdgesRequest
-	10, // 41: peer.v1.Calls.GetEdge:input_type -> peer.v1.GetEdgeRequest
-	14, // 42: peer.v1.Calls.CountEdges:input_type -> peer.v1.CountEdgesRequest
-	16, // 43: peer.v1.Calls.ListEdges:input_type -> peer.v1.ListEdgesRequest
-	20, // 44: peer.v1.Calls.ReadLists:input_type -> peer.v1.ReadListsRequest
-	23, // 45: peer.v1.Calls.FindPeers:input_type -> peer.v1.FindPeersRequest
-	28, // 46: peer.v1.Calls.Increment:input_type -> peer.v1.IncrementRequest
-	31, // 47: peer.v1.Calls.GetCounters:input_type -> peer.v1.GetCountersRequest
-	34, // 48: peer.v1.Calls.SetCounter:input_type -> peer.v1.SetCounterRequest
-	36, // 49: peer.v1.Calls.DeleteCounter:input_type -> peer.v1.DeleteCounterRequest
-	38, // 50: peer.v1.Calls.EditCounters:input_type -> peer.v1.EditCountersRequest
-	44, // 51: peer.v1.Calls.ChangeVertex:input_type -> peer.v1.ChangeVertexRequest
-	46, // 52: peer.v1.Calls.GetShardJobs:input_type -> peer.v1.GetShardJobsRequest
-	42, // 53: peer.v1.Calls.Deliver:input_type -> peer.v1.DeliverRequest
-	5,  // 54: peer.v1.Calls.Mutate:output_type -> peer.v1.MutateResponse
-	8,  // 55: peer.v1.Calls.HasEdges:output_type -> peer.v1.HasEdgesResponse
-	11, // 56: peer.v1.Calls.GetEdge:output_type -> peer.v1.GetEdgeResponse
-	15, // 57: peer.v1.Calls.CountEdges:output_type -> peer.v1.CountEdgesResponse
-	17, // 58: peer.v1.Calls.ListEdges:output_type -> peer.v1.ListEdgesResponse
-	21, // 59: peer.v1.Calls.ReadLists:output_type -> peer.v1.ReadListsResponse
-	24, // 60: peer.v1.Calls.FindPeers:output_type -> peer.v1.FindPeersResponse
-	29, // 61: peer.v1.Calls.Increment:output_type -> peer.v1.IncrementResponse
-	32, // 62: peer.v1.Calls.GetCounters:output_type -> peer.v1.GetCountersResponse
-	35, // 63: peer.v1.Calls.SetCounter:output_type -> peer.v1.SetCounterResponse
-	37, // 64: peer.v1.Calls.DeleteCounter:output_type -> peer.v1.DeleteCounterResponse
-	40, // 65: peer.v1.Calls.EditCounters:output_type -> peer.v1.EditCountersResponse
-	45, // 66: peer.v1.Calls.ChangeVertex:output_type -> peer.v1.VertexJob
-	47, // 67: peer.v1.Calls.GetShardJobs:output_type -> peer.v1.GetShardJobsResponse
-	43, // 68: peer.v1.Calls.Deliver:output_type -> peer.v1.DeliverResponse
-	54, // [54:69] is the sub-list for method output_type
-	39, // [39:54] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	1,  // 23: peer.v1.ChangeRowsResponse.owners:type_name -> peer.v1.Claim
+	28, // 24: peer.v1.ChangeRowsResponse.birth:type_name -> peer.v1.Birth
+	29, // 25: peer.v1.Increment.counter:type_name -> peer.v1.Counter
+	30, // 26: peer.v1.IncrementRequest.increments:type_name -> peer.v1.Increment
+	33, // 27: peer.v1.IncrementResponse.results:type_name -> peer.v1.IncrementResult
+	0,  // 28: peer.v1.IncrementResult.error:type_name -> peer.v1.Error
+	2,  // 29: peer.v1.GetCountersRequest.options:type_name -> peer.v1.ReadOptions
+	29, // 30: peer.v1.GetCountersRequest.counters:type_name -> peer.v1.Counter
+	36, // 31: peer.v1.GetCountersResponse.values:type_name -> peer.v1.CounterValue
+	29, // 32: peer.v1.SetCounterRequest.counter:type_name -> peer.v1.Counter
+	29, // 33: peer.v1.DeleteCounterRequest.counter:type_name -> peer.v1.Counter
+	42, // 34: peer.v1.EditCountersRequest.edits:type_name -> peer.v1.CounterEdit
+	29, // 35: peer.v1.CounterEdit.counter:type_name -> peer.v1.Counter
+	44, // 36: peer.v1.EditCountersResponse.results:type_name -> peer.v1.EditResult
+	36, // 37: peer.v1.EditResult.before:type_name -> peer.v1.CounterValue
+	0,  // 38: peer.v1.EditResult.error:type_name -> peer.v1.Error
+	48, // 39: peer.v1.GetShardJobsResponse.vertices:type_name -> peer.v1.VertexJob
+	51, // 40: peer.v1.GetShardJobsResponse.backfills:type_name -> peer.v1.Backfill
+	4,  // 41: peer.v1.Calls.Mutate:input_type -> peer.v1.MutateRequest
+	7,  // 42: peer.v1.Calls.HasEdges:input_type -> peer.v1.HasEdgesRequest
+	10, // 43: peer.v1.Calls.GetEdge:input_type -> peer.v1.GetEdgeRequest
+	14, // 44: peer.v1.Calls.CountEdges:input_type -> peer.v1.CountEdgesRequest
+	16, // 45: peer.v1.Calls.ListEdges:input_type -> peer.v1.ListEdgesRequest
+	20, // 46: peer.v1.Calls.ReadLists:input_type -> peer.v1.ReadListsRequest
+	23, // 47: peer.v1.Calls.FindPeers:input_type -> peer.v1.FindPeersRequest
+	26, // 48: peer.v1.Calls.ChangeRows:input_type -> peer.v1.ChangeRowsRequest
+	31, // 49: peer.v1.Calls.Increment:input_type -> peer.v1.IncrementRequest
+	34, // 50: peer.v1.Calls.GetCounters:input_type -> peer.v1.GetCountersRequest
+	37, // 51: peer.v1.Calls.SetCounter:input_type -> peer.v1.SetCounterRequest
+	39, // 52: peer.v1.Calls.DeleteCounter:input_type -> peer.v1.DeleteCounterRequest
+	41, // 53: peer.v1.Calls.EditCounters:input_type -> peer.v1.EditCountersRequest
+	47, // 54: peer.v1.Calls.ChangeVertex:input_type -> peer.v1.ChangeVertexRequest
+	49, // 55: peer.v1.Calls.GetShardJobs:input_type -> peer.v1.GetShardJobsRequest
+	45, // 56: peer.v1.Calls.Deliver:input_type -> peer.v1.DeliverRequest
+	5,  // 57: peer.v1.Calls.Mutate:output_type -> peer.v1.MutateResponse
+	8,  // 58: peer.v1.Calls.HasEdges:output_type -> peer.v1.HasEdgesResponse
+	11, // 59: peer.v1.Calls.GetEdge:output_type -> peer.v1.GetEdgeResponse
+	15, // 60: peer.v1.Calls.CountEdges:output_type -> peer.v1.CountEdgesResponse
+	17, // 61: peer.v1.Calls.ListEdges:output_type -> peer.v1.ListEdgesResponse
+	21, // 62: peer.v1.Calls.ReadLists:output_type -> peer.v1.ReadListsResponse
+	24, // 63: peer.v1.Calls.FindPeers:output_type -> peer.v1.FindPeersResponse
+	27, // 64: peer.v1.Calls.ChangeRows:output_type -> peer.v1.ChangeRowsResponse
+	32, // 65: peer.v1.Calls.Increment:output_type -> peer.v1.IncrementResponse
+	35, // 66: peer.v1.Calls.GetCounters:output_type -> peer.v1.GetCountersResponse
+	38, // 67: peer.v1.Calls.SetCounter:output_type -> peer.v1.SetCounterResponse
+	40, // 68: peer.v1.Calls.DeleteCounter:output_type -> peer.v1.DeleteCounterResponse
+	43, // 69: peer.v1.Calls.EditCounters:output_type -> peer.v1.EditCountersResponse
+	48, // 70: peer.v1.Calls.ChangeVertex:output_type -> peer.v1.VertexJob
+	50, // 71: peer.v1.Calls.GetShardJobs:output_type -> peer.v1.GetShardJobsResponse
+	46, // 72: peer.v1.Calls.Deliver:output_type -> peer.v1.DeliverResponse
+	57, // [57:73] is the sub-list for method output_type
+	41, // [41:57] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_peer_v1_calls_proto_init() }
@@ -3368,14 +3591,14 @@ func file_peer_v1_calls_proto_init() {
 	if File_peer_v1_calls_proto != nil {
 		return
 	}
-	file_peer_v1_calls_proto_msgTypes[27].OneofWrappers = []any{}
+	file_peer_v1_calls_proto_msgTypes[30].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_v1_calls_proto_rawDesc), len(file_peer_v1_calls_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   49,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

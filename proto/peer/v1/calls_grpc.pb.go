@@ -26,6 +26,7 @@ const (
 	Calls_ListEdges_FullMethodName     = "/peer.v1.Calls/ListEdges"
 	Calls_ReadLists_FullMethodName     = "/peer.v1.Calls/ReadLists"
 	Calls_FindPeers_FullMethodName     = "/peer.v1.Calls/FindPeers"
+	Calls_ChangeRows_FullMethodName    = "/peer.v1.Calls/ChangeRows"
 	Calls_Increment_FullMethodName     = "/peer.v1.Calls/Increment"
 	Calls_GetCounters_FullMethodName   = "/peer.v1.Calls/GetCounters"
 	Calls_SetCounter_FullMethodName    = "/peer.v1.Calls/SetCounter"
@@ -53,6 +54,8 @@ type CallsClient interface {
 	// Runs of many lists, and look-ups in many lists.
 	ReadLists(ctx context.Context, in *ReadListsRequest, opts ...grpc.CallOption) (*ReadListsResponse, error)
 	FindPeers(ctx context.Context, in *FindPeersRequest, opts ...grpc.CallOption) (*FindPeersResponse, error)
+	// The change log of a shard.
+	ChangeRows(ctx context.Context, in *ChangeRowsRequest, opts ...grpc.CallOption) (*ChangeRowsResponse, error)
 	Increment(ctx context.Context, in *IncrementRequest, opts ...grpc.CallOption) (*IncrementResponse, error)
 	GetCounters(ctx context.Context, in *GetCountersRequest, opts ...grpc.CallOption) (*GetCountersResponse, error)
 	SetCounter(ctx context.Context, in *SetCounterRequest, opts ...grpc.CallOption) (*SetCounterResponse, error)
@@ -138,6 +141,16 @@ func (c *callsClient) FindPeers(ctx context.Context, in *FindPeersRequest, opts 
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(FindPeersResponse)
 	err := c.cc.Invoke(ctx, Calls_FindPeers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *callsClient) ChangeRows(ctx context.Context, in *ChangeRowsRequest, opts ...grpc.CallOption) (*ChangeRowsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangeRowsResponse)
+	err := c.cc.Invoke(ctx, Calls_ChangeRows_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -241,6 +254,8 @@ type CallsServer interface {
 	// Runs of many lists, and look-ups in many lists.
 	ReadLists(context.Context, *ReadListsRequest) (*ReadListsResponse, error)
 	FindPeers(context.Context, *FindPeersRequest) (*FindPeersResponse, error)
+	// The change log of a shard.
+	ChangeRows(context.Context, *ChangeRowsRequest) (*ChangeRowsResponse, error)
 	Increment(context.Context, *IncrementRequest) (*IncrementResponse, error)
 	GetCounters(context.Context, *GetCountersRequest) (*GetCountersResponse, error)
 	SetCounter(context.Context, *SetCounterRequest) (*SetCounterResponse, error)
@@ -282,6 +297,9 @@ func (UnimplementedCallsServer) ReadLists(context.Context, *ReadListsRequest) (*
 }
 func (UnimplementedCallsServer) FindPeers(context.Context, *FindPeersRequest) (*FindPeersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method FindPeers not implemented")
+}
+func (UnimplementedCallsServer) ChangeRows(context.Context, *ChangeRowsRequest) (*ChangeRowsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ChangeRows not implemented")
 }
 func (UnimplementedCallsServer) Increment(context.Context, *IncrementRequest) (*IncrementResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Increment not implemented")
@@ -450,6 +468,24 @@ func _Calls_FindPeers_Handler(srv interface{}, ctx context.Context, dec func(int
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(CallsServer).FindPeers(ctx, req.(*FindPeersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Calls_ChangeRows_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChangeRowsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CallsServer).ChangeRows(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Calls_ChangeRows_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CallsServer).ChangeRows(ctx, req.(*ChangeRowsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -632,6 +668,10 @@ var Calls_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "FindPeers",
 			Handler:    _Calls_FindPeers_Handler,
+		},
+		{
+			MethodName: "ChangeRows",
+			Handler:    _Calls_ChangeRows_Handler,
 		},
 		{
 			MethodName: "Increment",
