@@ -146,6 +146,18 @@ func (r *Router) ChangeRows(ctx context.Context, want ChangesWant) (rows ChangeR
 	}
 }
 
+// Facts returns the changes of the rows past a position, each edge once, and of splits.
+func (r *ChangeRows) Facts(s *Schema, past uint64) ([]Change, error) {
+	all, err := decodeRows(r.Rows, past)
+	out := all[:0]
+	for i := range all {
+		if c := &all[i]; c.Kind == SlotsMoved || (&ChangeFilter{}).takes(s, c) {
+			out = append(out, *c)
+		}
+	}
+	return out, err
+}
+
 // decodeRows returns the changes of rows that lie past a position, without those of inverse
 // edges. They keep the rows.
 func decodeRows(rows [][]byte, past uint64) ([]Change, error) {

@@ -19,6 +19,9 @@ const (
 	EdgeDeleted
 	EdgeUpdated // a new time, or new properties
 	CounterChanged
+	// SlotsMoved: a split gave slots to another shard. Their changes past this position are in
+	// the log of that one.
+	SlotsMoved
 )
 
 // Change is one change of an edge list or a counter, as the change log tells it. An edge
@@ -36,12 +39,18 @@ type Change struct {
 	Value   int64
 	Gone    bool // the counter was removed
 	Expires bool // the counter has an expiry; that it came is told by no change
+
+	Child     uint32 // SlotsMoved: to whom
+	ChildSlot Slot   // SlotsMoved: the first of them, up to the shard's last
 }
 
 // Slot is the slot of what changed.
 func (c *Change) Slot() Slot {
-	if c.Kind == CounterChanged {
+	switch c.Kind {
+	case CounterChanged:
 		return c.Counter.Slot()
+	case SlotsMoved:
+		return c.ChildSlot
 	}
 	return SlotOf(c.List.Vertex)
 }
@@ -148,6 +157,8 @@ func changeOf(r *record) (Change, error) {
 	case recCounter:
 		c.Kind, c.Counter = CounterChanged, CounterRef{Vertex: r.list.Vertex, Metric: r.metric, Key: r.key}
 		c.Value, c.Gone, c.Expires = r.value, r.gone, r.expires
+	case recSplit:
+		c.Kind, c.Child, c.ChildSlot = SlotsMoved, uint32(r.value>>16), Slot(r.value&0xffff)
 	default:
 		return c, kv.Corruptionf("change %d: record of kind %d", r.pos, r.kind)
 	}

@@ -22,6 +22,7 @@ import (
 //	hide    = edge, bits (uvarint)
 //	show    = edge
 //	drop    = edge
+//	split   = 0 (uvarint) child << 16 | first slot (varint)
 //
 // The row lies under its last position, so a seek to p finds the row that holds
 // p; positions within a row rise and need not be adjacent.
@@ -44,10 +45,14 @@ const (
 	recHide // the fact is hidden
 	recShow // it is not any more
 	recDrop // it was, and is deleted
+
+	// recSplit: slots went to another shard with this change. Its value is that one's number
+	// and, in the low 16 bits, the first of them.
+	recSplit
 )
 
 // ofEdge reports whether a record is about an edge.
-func (k recordKind) ofEdge() bool { return k <= recUpdate || k >= recAskDelete }
+func (k recordKind) ofEdge() bool { return k <= recUpdate || k >= recAskDelete && k <= recDrop }
 
 const (
 	recKindMask = 0x0f
@@ -201,7 +206,7 @@ func (r *rowReader) next() bool {
 		if head&flagProps != 0 {
 			rec.props = in.bytes()
 		}
-	case recCounter, recDerived:
+	case recCounter, recDerived, recSplit:
 		rec.expires, rec.gone = head&flagExpires != 0, head&flagGone != 0
 		rec.metric = Metric(in.uint16())
 		if head&flagKey != 0 {

@@ -222,11 +222,19 @@ func (m *Machine) splitOff(s split) error {
 	if m.family == nil {
 		m.family = &family{founder: m.cfg.ID, first: m.own.First, last: m.own.Last}
 	}
+	m.noteSplit(s)
 	m.child = &child{split: s, rows: m.childRows(s.child, next)}
 	m.owners, m.own = next, next.own(m.cfg.ID)
 	m.ownersNew, m.ownersTold = true, false
 	m.due = shard.Due{Cut: true, Split: true, Child: s.child}
 	return nil
+}
+
+// noteSplit tells who follows the change log where the slots go on.
+func (m *Machine) noteSplit(s split) {
+	w := rowWriter{}
+	w.add(&record{pos: m.pos, kind: recSplit, value: int64(s.child)<<16 | int64(s.at)})
+	m.rows = append(m.rows, row{key: changeKey(nil, m.cfg.ID, m.pos), value: w.buf, last: m.pos})
 }
 
 // childRows are the rows that a child begins with.

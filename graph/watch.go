@@ -366,6 +366,9 @@ func (s *strandOf) chosen(b *changeBatch, upTo uint64) []Change {
 
 // takes reports whether a change is told: one of a fact or a counter that the filter names.
 func (f *ChangeFilter) takes(s *Schema, c *Change) bool {
+	if c.Kind == SlotsMoved {
+		return false
+	}
 	if len(f.Kinds) > 0 && !slices.Contains(f.Kinds, c.Kind) {
 		return false
 	}

@@ -38,7 +38,8 @@ type fakeServer struct {
 	check    []*lianav1.CheckResponse
 	// wholeCluster is what the last check asked for.
 	wholeCluster bool
-	last         map[string]any // the newest request of some calls
+	last         map[string]any        // the newest request of some calls
+	changes      lianav1.ChangesServer // nil: not served
 
 	// Refusals of a batch do not name the row.
 	anonymous bool
@@ -75,6 +76,9 @@ func (f *fakeServer) serve(t *testing.T) string {
 	lianav1.RegisterGraphServer(server, f)
 	lianav1.RegisterCountersServer(server, f)
 	lianav1.RegisterAdminServer(server, f)
+	if f.changes != nil {
+		lianav1.RegisterChangesServer(server, f.changes)
+	}
 	lianav1.RegisterClusterServer(server, f)
 	lianav1.RegisterCacheServer(server, f)
 	done := make(chan struct{})

@@ -36,6 +36,7 @@ type config struct {
 
 	Redis redisConfig `yaml:"redis"`
 	Cache cacheConfig `yaml:"cache"`
+	Sink  sinkConfig  `yaml:"sink"`
 
 	server.Config `yaml:",inline"`
 
@@ -172,6 +173,7 @@ func defaults() config {
 		LogLevel:  "info",
 		Cluster:   clusterConfig{Roles: roleGateway + "," + roleStorage, DeadAfter: 5 * time.Minute, MovesAtOnce: 2},
 		Cache:     cacheDefaults(),
+		Sink:      sinkConfig{Stream: "liana:changes"},
 		Config:    server.Defaults(),
 		Storage: storageConfig{
 			MemoryLimitBytes: 768 << 20,
@@ -208,7 +210,7 @@ func (c config) validate() error {
 	add(c.LogFormat != "text" && c.LogFormat != "json", "log_format: %q (allowed: text, json)", c.LogFormat)
 	_, err := logLevel(c.LogLevel)
 	add(err != nil, "log_level: %q (allowed: debug, info, warn, error)", c.LogLevel)
-	return errors.Join(errors.Join(errs...), c.Cluster.validate(), c.Redis.validate(), c.Cache.validate(), c.Config.Validate(), c.Storage.validate())
+	return errors.Join(errors.Join(errs...), c.Cluster.validate(), c.Redis.validate(), c.Cache.validate(), c.Sink.validate(), c.Config.Validate(), c.Storage.validate())
 }
 
 func (s storageConfig) validate() error {

@@ -123,6 +123,7 @@ type daemon struct {
 	admin    pb.AdminClient
 	cluster  pb.ClusterClient
 	cache    pb.CacheClient
+	changes  pb.ChangesClient
 }
 
 func startDaemon(t *testing.T, dir string, more ...string) *daemon {
@@ -157,7 +158,7 @@ func (p *process) daemon() *daemon {
 	t.Cleanup(func() { conn.Close() })
 	d.graph, d.counters = pb.NewGraphClient(conn), pb.NewCountersClient(conn)
 	d.admin, d.cluster = pb.NewAdminClient(conn), pb.NewClusterClient(conn)
-	d.cache = pb.NewCacheClient(conn)
+	d.cache, d.changes = pb.NewCacheClient(conn), pb.NewChangesClient(conn)
 	return d
 }
 

@@ -31,7 +31,8 @@ type node struct {
 	shards     *shard.Node
 	graph      *graph.Graph
 	cluster    *membership
-	caches     *caches // nil: none
+	caches     *caches     // nil: none
+	sink       *changeSink // nil: none
 	// expelled says why the node may not be one of its cluster any more; of capacity 1.
 	expelled chan error
 	// flushed is called when the state has become durable; nil until there are shards.
@@ -46,7 +47,7 @@ func openNode(h host, cfg config, schema *graph.Schema, ports *ports, log *slog.
 		n.limitMemory, n.openDir, n.openStores, n.openShards,
 		func() error { return n.openCluster(schema) },
 		func() error { return n.openGraph(schema) },
-		n.openRouter, n.openCaches, n.serveCluster,
+		n.openRouter, n.openCaches, n.openSink, n.serveCluster,
 	} {
 		if err := open(); err != nil {
 			return nil, errors.Join(err, n.close())
@@ -185,7 +186,7 @@ func (n *node) attachment() server.Attachment {
 
 // close closes what is open, from the top down.
 func (n *node) close() error {
-	var errs []error
+	errs := []error{n.sink.close()}
 	n.caches.close()
 	n.cluster.stop()
 	if n.graph != nil {

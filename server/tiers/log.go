@@ -76,8 +76,11 @@ func (l *Log) Changes(ctx context.Context, shard uint32, after uint64, limit int
 
 // changeOf is a change as caches see it; ok is false for what they do not keep.
 func changeOf(c *graph.Change) (out cache.Change, ok bool) {
-	if c.Kind == graph.CounterChanged {
+	switch c.Kind {
+	case graph.CounterChanged:
 		return counterChange(c)
+	case graph.SlotsMoved:
+		return out, false // Bounds tells of it
 	}
 	out = cache.Change{
 		Number: c.Position, Slot: slotOf(c.List.Vertex), List: listOf(c.List),
