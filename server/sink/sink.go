@@ -229,14 +229,15 @@ func (w *worker) add(ctx context.Context, timeline uint64, last id, changes []gr
 }
 
 // send adds entries in their order. Those that the stream has already, of a leader before or
-// of a try whose answer was lost, Redis refuses.
+// of a try whose answer was lost, Redis refuses. They go as one transaction: were one left out
+// for want of memory, and the next taken, it would be missing for ever.
 func (w *worker) send(ctx context.Context, entries []entry) error {
-	pipe := w.cfg.Client.Pipeline()
+	pipe := w.cfg.Client.TxPipeline()
 	cmds := make([]*redis.StringCmd, len(entries))
 	for i, e := range entries {
 		cmds[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: w.key, ID: e.id.String(), MaxLen: w.cfg.MaxLen, Approx: w.cfg.MaxLen > 0, Values: e.fields})
 	}
-	_, _ = pipe.Exec(ctx) // each has its own error
+	_, _ = pipe.Exec(ctx) // each has its own error, or that of all
 	for _, c := range cmds {
 		if err := c.Err(); err != nil && !strings.Contains(err.Error(), "equal or smaller") {
 			return err
