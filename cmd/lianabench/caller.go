@@ -103,6 +103,7 @@ func resize[T any](s []T, n int) []T {
 type crew struct {
 	callers []*caller
 	workers []measure.Worker
+	pipes   []*target.Pipe // of workers that are no callers
 }
 
 // newCrew opens a session for each caller.
@@ -127,6 +128,9 @@ func (c *crew) close() error {
 	var errs []error
 	for _, one := range c.callers {
 		errs = append(errs, one.session.Close())
+	}
+	for _, p := range c.pipes {
+		errs = append(errs, p.Close())
 	}
 	return errors.Join(errs...)
 }

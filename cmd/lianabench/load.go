@@ -34,7 +34,7 @@ type entry struct {
 	batch   int    // likes a call; up to 1: one
 	salt    uint64 // sets apart entries that write to the same system
 
-	crew      *crew
+	crew      *crew // made by compare where there is none yet
 	rates     []float64
 	total     measure.Result
 	latency   map[int]*hdrhistogram.Histogram
@@ -59,10 +59,13 @@ func (l *lab) compare(ctx context.Context, c *contest) (*report.Comparison, erro
 	}()
 	for _, e := range c.entries {
 		var err error
+		e.latency = map[int]*hdrhistogram.Histogram{}
+		if e.crew != nil {
+			continue
+		}
 		if e.crew, err = newCrew(ctx, e.subject, e.mix, e.callers, e.batch, e.salt); err != nil {
 			return nil, err
 		}
-		e.latency = map[int]*hdrhistogram.Histogram{}
 	}
 	for round := range c.rounds {
 		for _, e := range c.entries {
@@ -81,7 +84,7 @@ func (l *lab) compare(ctx context.Context, c *contest) (*report.Comparison, erro
 func (l *lab) round(ctx context.Context, c *contest, e *entry, round int) error {
 	var live atomic.Int64
 	load := c.load
-	load.Live, load.Seed = &live, e.mix.Seed+uint64(round)
+	load.Live, load.Seed = &live, l.cfg.seed+uint64(round)
 	stop := l.progress.during(fmt.Sprintf("%s · %s · round %d/%d", c.name, e.label, round+1, c.rounds), &live, 0)
 	server, client, start := measure.UsageOf(e.subject.PIDs()...).CPU, measure.SelfCPU(), time.Now()
 	r, err := measure.Run(ctx, load, e.crew.workers)

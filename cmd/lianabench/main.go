@@ -44,6 +44,7 @@ directory, stopped and removed at the end, also after an error or Ctrl-C.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newRunCommand(), newCelebrityCommand(), newCurveCommand(), newSizeCommand(), newRawCommand(), newSuiteCommand(), newClusterCommand(), newVertexCommand())
+	root.AddCommand(newRunCommand(), newCelebrityCommand(), newCurveCommand(), newSizeCommand(), newRawCommand(), newSuiteCommand(), newClusterCommand(),
+		newVertexCommand(), newCountersCommand())
 	return root
 }

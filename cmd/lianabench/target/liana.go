@@ -46,6 +46,7 @@ type lianaServer struct {
 	join        string   // peer address of a node whose cluster it joins; empty: it founds its own
 	proc        *process // nil where the server is not ours
 	addr        string
+	resp        string // address of the Redis-protocol port
 	peer        string // address for the other nodes
 	conns       []*grpc.ClientConn
 	nextOne     atomic.Uint64
@@ -86,7 +87,7 @@ func (s *lianaServer) Restart(ctx context.Context) error {
 	} else {
 		args = append(args, "--join", s.join)
 	}
-	line := newLineWatch(regexp.MustCompile(`\bgrpc=([0-9.:\[\]a-f]+).*\bpeer=([0-9.:\[\]a-f]+|off)`))
+	line := newLineWatch(regexp.MustCompile(`\bgrpc=([0-9.:\[\]a-f]+).*\bresp=([0-9.:\[\]a-f]+).*\bpeer=([0-9.:\[\]a-f]+|off)`))
 	proc, err := startProcess(s.opts.Binary, args, nil, line)
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("lianad is not there (make build, or --lianad PATH): %w", err)
@@ -97,7 +98,7 @@ func (s *lianaServer) Restart(ctx context.Context) error {
 	s.proc = proc
 	select {
 	case match := <-line.found:
-		s.addr, s.peer = match[1], match[2]
+		s.addr, s.resp, s.peer = match[1], match[2], match[3]
 		return s.connect()
 	case <-proc.exited:
 		return fmt.Errorf("lianad ended: %s", proc.out)
