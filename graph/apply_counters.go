@@ -38,8 +38,18 @@ func (c *CounterRef) Slot() Slot {
 }
 
 // ref places the counter in the store.
-func (c *CounterRef) ref() counter.Ref {
-	r := counter.Ref{Slot: uint16(c.Slot()), Row: appendCounterKey(nil, c)}
+func (c *CounterRef) ref() counter.Ref { return c.refIn(nil) }
+
+// refOf is ref, good until the next one: the apply goroutine makes one for each counter that
+// it touches.
+func (m *Machine) refOf(c *CounterRef) counter.Ref {
+	r := c.refIn(m.rowKey[:0])
+	m.rowKey = r.Row
+	return r
+}
+
+func (c *CounterRef) refIn(b []byte) counter.Ref {
+	r := counter.Ref{Slot: uint16(c.Slot()), Row: appendCounterKey(b, c)}
 	if c.Key == "" {
 		r.Field = uint16(c.Metric) - 1
 	}
@@ -80,7 +90,7 @@ func (m *Machine) applyIncrement(body []byte) (*incrementResult, error) {
 			continue // outcome 0: refused
 		}
 		r, err := m.counters.Incr(counter.Increment{
-			Ref: in.Counter.ref(), Delta: in.Delta, Schema: bounds,
+			Ref: m.refOf(&in.Counter), Delta: in.Delta, Schema: bounds,
 			Caps:     counter.Bounds{Min: in.Min, Max: in.Max, HasMin: in.HasMin, HasMax: in.HasMax},
 			ExpireAt: in.ExpireAt, RequestID: v.requestID, Ordinal: v.ordinals[i],
 		}, m.clock())
@@ -150,7 +160,7 @@ func (m *Machine) applyDerived(rec *record) error {
 // came to.
 func (m *Machine) flushChangedCounters() error {
 	for _, c := range m.changed.order {
-		now, err := m.counters.Get(c.ref(), m.entry.Now)
+		now, err := m.counters.Get(m.refOf(&c), m.entry.Now)
 		if err != nil {
 			return fmt.Errorf("counter %v metric %d: %w", c.Vertex, c.Metric, err)
 		}

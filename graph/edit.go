@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lianadb/liana/kv/counter"
 	"github.com/lianadb/liana/kv/shard"
@@ -98,7 +99,7 @@ func (m *Machine) applyEdit(e *CounterEdit) (counter.Edited, error) {
 		return counter.Edited{}, nil
 	}
 	out, err := m.counters.Edit(counter.Edit{
-		Ref: e.Counter.ref(), Kind: e.Kind, If: e.If, Value: e.Value, Schema: bounds, ExpireAt: e.ExpireAt, Keep: e.Keep,
+		Ref: m.refOf(&e.Counter), Kind: e.Kind, If: e.If, Value: e.Value, Schema: bounds, ExpireAt: e.ExpireAt, Keep: e.Keep,
 	}, m.clock())
 	if err == nil && out.Changed {
 		m.changed.add(e.Counter)
@@ -166,15 +167,14 @@ type editPart struct {
 
 func (g *Graph) splitEdits(es []CounterEdit) []editPart {
 	var parts []editPart
-	var index [MaxShards]uint16 // 1 + index of the part of a shard
 	for i := range es {
 		own := g.shardOf(es[i].Counter.Slot())
-		if index[own] == 0 {
+		at := slices.IndexFunc(parts, func(p editPart) bool { return p.shard == own }) // they are few
+		if at < 0 {
+			at = len(parts)
 			parts = append(parts, editPart{shard: own, pick: make([]int, 0, len(es)-i)})
-			index[own] = uint16(len(parts))
 		}
-		p := &parts[index[own]-1]
-		p.pick = append(p.pick, i)
+		parts[at].pick = append(parts[at].pick, i)
 	}
 	return parts
 }
@@ -188,8 +188,8 @@ func (g *Graph) checkEdits(es []CounterEdit) (removing bool, err error) {
 	removing = true
 	for i := range es {
 		e := &es[i]
-		if err := g.checkCounter(s, fmt.Sprintf("edits[%d].counter", i), &e.Counter, e.Kind != counter.Look); err != nil {
-			return false, err
+		if g.checkCounter(s, "", &e.Counter, e.Kind != counter.Look) != nil { // again, to name the field
+			return false, g.checkCounter(s, fmt.Sprintf("edits[%d].counter", i), &e.Counter, e.Kind != counter.Look)
 		}
 		if e.Kind < counter.Look || e.Kind > counter.Expire || e.If&^counter.AllConditions != 0 {
 			return false, invalid(fmt.Sprintf("edits[%d].kind", i), "a known kind and condition", "%d, %#x", e.Kind, byte(e.If))
@@ -213,8 +213,36 @@ func (r *Router) EditCounters(ctx context.Context, es []CounterEdit) ([]EditResu
 	if g.cfg.Edits != nil && !g.cfg.Edits() {
 		return r.editByIncrements(ctx, es)
 	}
+	if !r.alone() {
+		return r.spreadEdits(ctx, es)
+	}
+	results, err := g.EditCounters(ctx, es)
+	if again(err, toWrite) {
+		return r.spreadEdits(ctx, es)
+	}
+	var left []int // of a shard that was led from here
+	for i := range results {
+		if again(results[i].Err, toWrite) {
+			left = append(left, i)
+		}
+	}
+	if err != nil || len(left) == 0 {
+		return results, err
+	}
+	later, err := r.spreadEdits(ctx, pickOf(es, left))
+	for j, i := range left {
+		results[i] = EditResult{Err: err}
+		if err == nil {
+			results[i] = later[j]
+		}
+	}
+	return results, nil
+}
+
+// spreadEdits makes edits by the nodes that lead their shards.
+func (r *Router) spreadEdits(ctx context.Context, es []CounterEdit) ([]EditResult, error) {
 	results := make([]EditResult, len(es))
-	shardOf := func(i int) uint32 { return g.shardOf(es[i].Counter.Slot()) }
+	shardOf := func(i int) uint32 { return r.cfg.Local.shardOf(es[i].Counter.Slot()) }
 	_, left, err := r.batch(ctx, len(es), toWrite, shardOf, func(ctx context.Context, svc Service, pick []int) (string, []int, error) {
 		res, err := svc.EditCounters(ctx, pickOf(es, pick))
 		if err != nil && !again(err, toWrite) && len(pick) == len(es) {

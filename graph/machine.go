@@ -39,6 +39,7 @@ type Machine struct {
 	owners      owners         // nil before the first init command
 	own         *Claim         // of this shard in owners; nil: none
 	counters    *counter.State // nil without slots
+	rowKey      []byte         // of refOf
 	backfills   backfills
 	marks       marks
 
@@ -103,6 +104,16 @@ type MachineConfig struct {
 	Born  func(child uint32)
 	// Others, where set, returns the claims of the other replicas on this node.
 	Others func(own uint32) []Claim
+	// CounterRows bounds the counter rows kept decoded; 0: as kv/counter does. It changes
+	// speed only.
+	CounterRows int
+}
+
+// counterConfig is the configuration of the counters of this shard.
+func (m *Machine) counterConfig(own *Claim) counter.Config {
+	c := counterConfig(own)
+	c.CacheRows = m.cfg.CounterRows
+	return c
 }
 
 // counterConfig is the configuration of the counters of a range of slots.

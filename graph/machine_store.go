@@ -292,7 +292,7 @@ func (m *Machine) setOwners(o owners) error {
 	own := o.own(m.cfg.ID)
 	if own != nil && (m.own == nil || m.own.First != own.First || m.own.Last != own.Last) {
 		var err error
-		if m.counters, err = counter.Open(counterConfig(own), m.cfg.Store); err != nil {
+		if m.counters, err = counter.Open(m.counterConfig(own), m.cfg.Store); err != nil {
 			return fmt.Errorf("counters: %w", err)
 		}
 		if m.own == nil {

@@ -6,6 +6,7 @@ package graph
 type Session struct {
 	timeline uint64
 	seen     map[Slot]uint64
+	every    *[NumSlots]uint64 // in place of seen, once there is much: faster, and smaller
 	pending  []PendingInverse
 	others   bool
 }
@@ -24,8 +25,33 @@ func (s *Session) Edited(c *CounterRef, r *EditResult) {
 		s.others = s.others || r.Changed
 		return
 	}
-	slot := c.Slot()
-	s.seen[slot] = max(s.seen[slot], r.Pos)
+	s.saw(c.Slot(), r.Pos)
+}
+
+// manySlots are so many that an array takes less than a map.
+const manySlots = 512
+
+func (s *Session) saw(slot Slot, pos uint64) {
+	if s.every != nil {
+		s.every[slot] = max(s.every[slot], pos)
+		return
+	}
+	s.seen[slot] = max(s.seen[slot], pos)
+	if len(s.seen) < manySlots {
+		return
+	}
+	s.every = new([NumSlots]uint64)
+	for slot, pos := range s.seen { // any order
+		s.every[slot] = pos
+	}
+	s.seen = nil
+}
+
+func (s *Session) position(slot Slot) uint64 {
+	if s.every != nil {
+		return s.every[slot]
+	}
+	return s.seen[slot]
 }
 
 // Read takes the token of the answer to a read. What that has no room for the session does
@@ -36,7 +62,7 @@ func (s *Session) Read(text string) {
 		return
 	}
 	for _, p := range t.Seen {
-		s.seen[p.Slot] = max(s.seen[p.Slot], p.Pos)
+		s.saw(p.Slot, p.Pos)
 	}
 }
 
@@ -62,21 +88,24 @@ func (s *Session) Join(text string) error {
 // Token is the token of all that the session has seen.
 func (s *Session) Token() string {
 	t := Token{Timeline: s.timeline, Others: s.others, Pending: s.pending}
-	for slot, pos := range s.seen { // any order: with more than fit, all is said by Others
-		t.see(slot, pos)
+	for slot := Slot(0); slot < NumSlots && !t.Others; slot++ { // with more than fit, all is said by Others
+		if pos := s.position(slot); pos > 0 {
+			t.see(slot, pos)
+		}
 	}
 	return t.Encode()
 }
 
 // TokenFor is the part of Token that a read of counters needs; empty: none.
 func (s *Session) TokenFor(refs []CounterRef) string {
-	if len(s.seen) == 0 && !s.others {
+	if s.every == nil && len(s.seen) == 0 && !s.others {
 		return ""
 	}
 	t := Token{Timeline: s.timeline, Others: s.others}
 	for i := range refs {
-		if pos := s.seen[refs[i].Slot()]; pos > 0 {
-			t.see(refs[i].Slot(), pos)
+		slot := refs[i].Slot()
+		if pos := s.position(slot); pos > 0 {
+			t.see(slot, pos)
 		}
 	}
 	if len(t.Seen) == 0 && !t.Others {

@@ -341,7 +341,7 @@ func (m *Machine) publishSplits() error {
 	m.child = nil
 	m.marks.drop(m.own)
 	var err error
-	if m.counters, err = counter.Open(counterConfig(m.own), m.cfg.Store); err != nil {
+	if m.counters, err = counter.Open(m.counterConfig(m.own), m.cfg.Store); err != nil {
 		return fmt.Errorf("counters: %w", err)
 	}
 	if m.cfg.Born != nil {
