@@ -273,3 +273,20 @@ func (g *Graph) counterToken(id uint32, c *CounterRef) string {
 	t.see(c.Slot(), g.lastChange(id, c.Slot()))
 	return t.Encode()
 }
+
+// Counter rows that the shards of a node keep decoded, about 150 bytes each: together, and
+// the least and the most of one.
+const (
+	nodeCounterRows  = 1 << 18
+	leastCounterRows = 1 << 13
+	mostCounterRows  = 1 << 17
+)
+
+// counterRows is the share of a shard, by what the node began with.
+func (g *Graph) counterRows() int {
+	shards := len(g.cfg.Replicas)
+	if g.cfg.Replicas == nil {
+		shards = g.cfg.Shards
+	}
+	return min(max(nodeCounterRows/max(shards, 1), leastCounterRows), mostCounterRows)
+}

@@ -203,23 +203,6 @@ func (g *Graph) openReplicas() error {
 	return nil
 }
 
-// Counter rows that the shards of a node keep decoded, about 150 bytes each: together, and
-// the least and the most of one.
-const (
-	nodeCounterRows  = 1 << 18
-	leastCounterRows = 1 << 13
-	mostCounterRows  = 1 << 17
-)
-
-// counterRows is the share of a shard, by what the node began with.
-func (g *Graph) counterRows() int {
-	shards := len(g.cfg.Replicas)
-	if g.cfg.Replicas == nil {
-		shards = g.cfg.Shards
-	}
-	return min(max(nodeCounterRows/max(shards, 1), leastCounterRows), mostCounterRows)
-}
-
 // openMember opens the machine of this node's replica of a shard.
 func (g *Graph) openMember(id uint32) error {
 	if id >= MaxShards {
