@@ -73,6 +73,7 @@ type lru struct {
 	order      list.List // the last used first
 	sizes      map[cache.Key]int
 	hits, asks int
+	missed     map[cache.Key]bool // of the call under way
 }
 
 func (c *lru) touch(k cache.Key) {
@@ -82,6 +83,7 @@ func (c *lru) touch(k cache.Key) {
 		c.order.MoveToFront(e)
 		return
 	}
+	c.missed[k] = true
 	c.byKey[k] = c.order.PushFront(k)
 	for c.used += c.sizes[k]; c.used > c.room; {
 		last := c.order.Back()
@@ -101,6 +103,45 @@ func (o overLRU) Load(ctx context.Context, wants []cache.Want, got []cache.Entry
 		o.lru.touch(wants[i].Key)
 	}
 	return o.Source.Load(ctx, wants, got)
+}
+
+// loads notes which entries the call under way took from storage.
+type loads struct {
+	cache.Source
+	of map[cache.Key]bool
+}
+
+func (l loads) Load(ctx context.Context, wants []cache.Want, got []cache.Entry) error {
+	for i := range wants {
+		l.of[wants[i].Key] = true
+	}
+	return l.Source.Load(ctx, wants, got)
+}
+
+// byQuestion counts questions by where their answers were: a batch asks much of one entry.
+type byQuestion struct {
+	all, hits, ideal float64
+	loaded, missed   map[cache.Key]bool
+}
+
+// count takes in a call, of whose questions so many were put to storage.
+func (c *byQuestion) count(qs []cache.Query, asked uint64) {
+	hits := len(qs) - int(asked)
+	for i := range qs {
+		k := cache.WindowKey(qs[i].Slot, qs[i].List)
+		if qs[i].Kind == cache.CountEdges {
+			k = cache.RowKey(qs[i].Slot, qs[i].List.Vertex)
+		}
+		if c.loaded[k] {
+			hits--
+		}
+		if !c.missed[k] {
+			c.ideal++
+		}
+	}
+	c.all, c.hits = c.all+float64(len(qs)), c.hits+float64(max(0, hits)) // what was loaded and could not tell counts twice
+	clear(c.loaded)
+	clear(c.missed)
 }
 
 // feedWorld asks as the readers of a feed do: the mix, batch sizes and popularity are
@@ -231,13 +272,14 @@ func hitRate(b *testing.B, w *feedWorld) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
-	tier := NewTier(TierConfig{Timeout: time.Second, Lease: time.Millisecond}, s.client(), cache.NewFlights(w.m))
+	q := &byQuestion{loaded: map[cache.Key]bool{}, missed: map[cache.Key]bool{}}
+	tier := NewTier(TierConfig{Timeout: time.Second, Lease: time.Millisecond}, s.client(), loads{cache.NewFlights(w.m), q.loaded})
 	hot, err := cache.NewHot(tier, cache.NewTopK(1024, 64), 1<<20)
 	must(b, err)
 	feeder := NewFeeder(FeederConfig{}, s.client(onlyFeeder), w.m)
 	must(b, feeder.Round(ctx))
 	before := memory()
-	c := &lru{byKey: map[cache.Key]*list.Element{}, sizes: map[cache.Key]int{}}
+	c := &lru{missed: q.missed, byKey: map[cache.Key]*list.Element{}, sizes: map[cache.Key]int{}}
 	for _, k := range w.keys() {
 		e := w.m.Entry(&k)
 		c.sizes[k] = len(encodeEntry(&e)) + 120 // its key and what Redis adds
@@ -253,8 +295,10 @@ func hitRate(b *testing.B, w *feedWorld) {
 	running.Go(func() { polls.Run(ctx, w.m, func(err error) { b.Error(err) }) })
 	running.Go(func() { feeder.Run(ctx, func(err error) { b.Error(err) }) })
 	read := func(qs []cache.Query) {
+		asked := reader.Stats().Asked.Load()
 		_, err := reader.Read(ctx, cache.Options{}, qs, make([]cache.Answer, len(qs)))
 		must(b, err)
+		q.count(qs, reader.Stats().Asked.Load()-asked)
 	}
 	run := func(d time.Duration) {
 		for end := time.Now().Add(d); time.Now().Before(end); {
@@ -267,6 +311,7 @@ func hitRate(b *testing.B, w *feedWorld) {
 	h, t := hot.Stats(), tier.Stats()
 	inMemory, inRedis, limited := h.Hits.Load(), t.Hits.Load(), t.Limited.Load()
 	unpolled := reader.Stats().Unpolled.Load()
+	q.all, q.hits, q.ideal = 0, 0, 0
 	run(15 * time.Second)
 	hits, asks, questions = c.hits-hits, c.asks-asks, w.asked-questions
 	l, r := w.m.Calls()
@@ -275,6 +320,8 @@ func hitRate(b *testing.B, w *feedWorld) {
 	b.Logf("%d vertices, %d entries in all, Redis of %d bytes; %d questions in 15 s wanted %d entries: %d hits in memory, %d in Redis; %d loads and %d questions to storage; %d loads limited, %d questions unpolled",
 		len(w.users)+len(w.notes), n, room, questions, asks, inMemory, inRedis, l-loads, r-reads, limited, reader.Stats().Unpolled.Load()-unpolled)
 	b.ReportMetric(100*rate, "%hits")
+	b.ReportMetric(100*q.hits/q.all, "%question-hits")
+	b.ReportMetric(100*q.ideal/q.all, "%question-ideal-LRU")
 	b.ReportMetric(100*ideal, "%ideal-LRU")
 	b.ReportMetric(rate/ideal, "hits:ideal")
 	b.ReportMetric(100*(1-float64(l-loads+r-reads)/float64(questions)), "%saved")
