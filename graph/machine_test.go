@@ -198,7 +198,7 @@ func outboxTo(t *testing.T, m *Machine, to uint32) [][]byte {
 	v, err := m.acquire()
 	must(t, err)
 	defer v.release()
-	rows, _, err := v.outboxRows(to, 0, 1<<62)
+	rows, _, err := v.outboxRows(to, 0, 1<<62, deliveryBytes)
 	must(t, err)
 	return rows
 }

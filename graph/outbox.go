@@ -89,7 +89,7 @@ func (o *outbox) start(ctx context.Context, to uint32, s *stream) *sender {
 	snd := &sender{
 		o: o, to: to, epoch: s.outEpoch,
 		acked: s.trimmed, trimmed: s.trimmed, scanTo: s.last, given: s.last, reach: s.reach, pred: s.pred,
-		wake: make(chan struct{}, 1),
+		uncounted: s.last > s.trimmed, wake: make(chan struct{}, 1),
 	}
 	o.senders[to] = snd
 	o.done.Go(func() { snd.run(ctx) })
@@ -145,7 +145,9 @@ func (o *outbox) pending() (n uint64) {
 	defer o.mu.Unlock()
 	for _, s := range o.senders {
 		s.mu.Lock()
-		n += uint64(len(s.unacked))
+		for _, r := range s.unacked {
+			n += uint64(r.rows)
+		}
 		s.mu.Unlock()
 	}
 	return n
@@ -169,7 +171,8 @@ type sender struct {
 	renewed, routing uint64
 	acked            uint64
 	unacked          []unackedRow
-	bytes            int // in unacked
+	bytes            int  // in unacked
+	uncounted        bool // the store has rows up to given that are not in unacked
 	waiters          waiters
 	ended            bool // run has returned
 	failed           bool // the receiver has failed where it runs: waiting is in vain
@@ -184,9 +187,12 @@ type outRow struct {
 	row  []byte
 }
 
+// unackedRow is a row that is not acknowledged, or some of them that came before the
+// sender did.
 type unackedRow struct {
 	last  uint64
 	bytes int
+	rows  int
 	at    time.Time
 }
 
@@ -199,7 +205,7 @@ func (s *sender) push(last uint64, row []byte) {
 		return
 	}
 	s.given = last
-	s.unacked = append(s.unacked, unackedRow{last, len(row), time.Now()})
+	s.unacked = append(s.unacked, unackedRow{last, len(row), 1, time.Now()})
 	s.bytes += len(row)
 	if s.memory+len(row) > outboxMemory {
 		s.queue, s.memory, s.scanTo = nil, 0, last
@@ -219,6 +225,7 @@ func (s *sender) renew(st *stream, routing uint64) {
 	s.mu.Lock()
 	s.queue, s.memory = nil, 0
 	s.scanTo, s.given, s.reach, s.renewed, s.routing = st.last, st.last, st.reach, st.last, routing
+	s.uncounted = true
 	for _, w := range s.waiters {
 		w.moved, w.index = true, -1
 		close(w.done)
@@ -243,8 +250,10 @@ func (s *sender) run(ctx context.Context) {
 	sent, backoff := s.ackedNow(), resendFirst
 	var out []flying
 	for {
-		var err error
-		sent, out, err = s.sendMore(ctx, sent, out)
+		err := s.countStored()
+		if err == nil {
+			sent, out, err = s.sendMore(ctx, sent, out)
+		}
 		if err == nil && len(out) > 0 {
 			select {
 			case <-ctx.Done():
@@ -347,21 +356,20 @@ func (s *sender) take(sent uint64) (rows [][]byte, last, reach, version uint64, 
 	}
 	defer v.release()
 	if sent < scanTo {
-		rows, last, err = v.outboxRows(s.to, sent, scanTo)
+		rows, last, err = v.outboxRows(s.to, sent, scanTo, deliveryBytes)
 	}
 	return rows, last, reach, v.schema.Version, err
 }
 
-// outboxRows reads rows of the outbox to a shard after a position, up to
-// deliveryBytes.
-func (v *view) outboxRows(to uint32, after, upTo uint64) (rows [][]byte, last uint64, err error) {
+// outboxRows reads rows of the outbox to a shard after a position, up to a size.
+func (v *view) outboxRows(to uint32, after, upTo uint64, most int) (rows [][]byte, last uint64, err error) {
 	id := v.m.cfg.ID
 	it, err := v.snap.NewIter(kv.Span{Lower: outboxKey(nil, id, to, after+1), Upper: outboxKey(nil, id, to, upTo+1)})
 	if err != nil {
 		return nil, 0, err
 	}
 	size := 0
-	for ok := it.First(); ok && size < deliveryBytes; ok = it.Next() {
+	for ok := it.First(); ok && size < most; ok = it.Next() {
 		value, err := it.Value()
 		if err != nil {
 			break
@@ -522,17 +530,6 @@ func (s *sender) releaseAll() {
 		close(w.done)
 	}
 	s.waiters = nil
-}
-
-// backlog is what the receiver has not acknowledged: bytes, and the age of the
-// oldest row.
-func (s *sender) backlog() (bytes int, age time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.unacked) > 0 {
-		age = time.Since(s.unacked[0].at)
-	}
-	return s.bytes, age
 }
 
 // waiters is a heap by position.

@@ -125,7 +125,7 @@ func (s *shards) next(from, to uint32, n int) *delivery {
 	must(s.t, err)
 	defer v.release()
 	acked := s.acked[[2]uint32{from, to}]
-	rows, last, err := v.outboxRows(to, acked, st.last)
+	rows, last, err := v.outboxRows(to, acked, st.last, deliveryBytes)
 	must(s.t, err)
 	d := &delivery{from: from, after: acked, rows: rows}
 	if len(rows) > n {
