@@ -201,6 +201,30 @@ func TestRule37_ARetryAtTheChildIsNotCountedAgain(t *testing.T) {
 	}
 }
 
+// What answers such a retry is the table that lies under the child's slots, and nothing
+// else: without its rows, the test above would see the request counted twice.
+func TestRule37_TheTableUnderTheChildsSlotsAnswers(t *testing.T) {
+	s := newShards(t, 1)
+	note := at(2, half, NumSlots-1, 1)
+	of := CounterRef{Vertex: Vertex{2, note}, Metric: views}
+	cmd := (&increments{requestID: "lost", items: []Increment{{Counter: of, Delta: 5}}, ordinals: []uint32{0}}).encode()
+	s.apply(s.machines[0], false, cmd)
+	s.split(0, 1, half)
+	s.restart(1)
+	prefix := counterConfig(s.machines[1].own).Prefix(nil, uint16(SlotOf(of.Vertex)))
+	b := s.store.NewBatch()
+	must(t, b.DeleteRange(kv.PrefixSpan(prefix)))
+	must(t, b.Commit(kv.Sync))
+	s.machines[1].Close()
+	s.open(1) // over what is left
+	if again := s.apply(s.machines[1], true, cmd)[0].(*incrementResult).items[0]; again.Repeated {
+		t.Errorf("answered from elsewhere: %+v", again)
+	}
+	if got := s.value(of); got != 10 {
+		t.Errorf("the child counts %d, want 10", got)
+	}
+}
+
 // RULES 16, B3: one receiver is dead while sender and receiver are split. It holds up its
 // own records and nobody else's; those of a child wait for their predecessors at it only.
 func TestRule16_ADeadReceiverHoldsUpItsOwnRecordsOnly(t *testing.T) {
