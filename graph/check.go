@@ -60,7 +60,7 @@ func CheckStore(ctx context.Context, store kv.Store, shards int, progress func(C
 	}
 	g.owners.Store(&founding)
 	defer g.closeMachines()
-	if err := g.openReplicas(); err != nil {
+	if err := g.openReplicas(func(_ uint32, err error) error { return err }); err != nil {
 		return CheckReport{}, err
 	}
 	c := newChecker(g, progress)

@@ -24,12 +24,14 @@ type Graph struct {
 	schema atomic.Pointer[Schema]
 	// members are this node's replicas by shard; nil where it has none. starting
 	// guards changes to them.
-	members  [MaxShards]atomic.Pointer[member]
+	members [MaxShards]atomic.Pointer[member]
+	// broken are replicas that are here and cannot run, and why.
+	broken   [MaxShards]atomic.Pointer[error]
 	starting sync.Mutex
 	owners   atomic.Pointer[owners] // of the slots, as far as this node knows
 
 	birthsMu sync.Mutex
-	births   []uint32      // replicas that a split has made here, not started yet
+	births   []birth       // replicas that a split has made here, not started yet
 	tending  chan struct{} // of capacity 1: there is something to tend
 
 	feeds     *feeds
@@ -47,6 +49,7 @@ const MaxShards = NumSlots
 type member struct {
 	group   atomic.Pointer[shard.Shard] // nil until it has started
 	machine *Machine
+	joins   bool // it began empty, or with a split, since this process runs
 }
 
 // Timeline is the number that all tokens of the cluster carry.
@@ -166,7 +169,7 @@ func Open(cfg Config) (*Graph, error) {
 		founding = cfg.Owners
 	}
 	g.owners.Store(&founding)
-	if err := g.openReplicas(); err != nil {
+	if err := g.openReplicas(g.setAside); err != nil {
 		g.stop()
 		g.closeMachines()
 		return nil, err
@@ -177,7 +180,7 @@ func Open(cfg Config) (*Graph, error) {
 		return nil, err
 	}
 	for _, mb := range g.replicas() {
-		if err := g.startGroup(mb, false); err != nil {
+		if err := g.setAside(mb.machine.cfg.ID, g.startGroup(mb, false)); err != nil {
 			g.Close()
 			return nil, err
 		}
@@ -186,90 +189,6 @@ func Open(cfg Config) (*Graph, error) {
 	g.done.Go(func() { g.expire(g.life) })
 	g.done.Go(func() { g.work(g.life) })
 	return g, nil
-}
-
-func (g *Graph) openReplicas() error {
-	ids := g.cfg.Replicas
-	if ids == nil {
-		for id := range g.cfg.Shards {
-			ids = append(ids, uint32(id))
-		}
-	}
-	for _, id := range ids {
-		if err := g.openMember(id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// openMember opens the machine of this node's replica of a shard.
-func (g *Graph) openMember(id uint32) error {
-	if id >= MaxShards {
-		return fmt.Errorf("graph: shard %d: numbers are below %d", id, MaxShards)
-	}
-	mb := &member{}
-	var err error
-	mb.machine, err = openMachine(MachineConfig{
-		ID: id, Founding: g.cfg.Shards, Store: g.cfg.Store, Lists: g.cfg.Lists, Retain: g.cfg.Retain,
-		Learn: g.learn, Born: g.born, Others: g.claimsHere, CounterRows: g.counterRows(),
-	}, g.cache)
-	if err != nil {
-		return err
-	}
-	mb.machine.outbox.peers = g
-	g.members[id].Store(mb)
-	return nil
-}
-
-func (g *Graph) startGroup(mb *member, join bool) error {
-	s, err := g.cfg.Node.StartShard(shard.ShardConfig{ID: mb.machine.cfg.ID, Machine: mb.machine, Join: join})
-	if err != nil {
-		return fmt.Errorf("graph: %w", err)
-	}
-	mb.group.Store(s)
-	return nil
-}
-
-// StartReplica starts this node's replica of a shard. One that joins waits empty for
-// the leader to add it; one that does not is a replica from before, or founds the
-// shard. It does nothing where the replica runs already.
-func (g *Graph) StartReplica(id uint32, join bool) error {
-	g.starting.Lock()
-	defer g.starting.Unlock()
-	if id >= MaxShards {
-		return fmt.Errorf("graph: shard %d: numbers are below %d", id, MaxShards)
-	}
-	if g.members[id].Load() != nil {
-		return nil
-	}
-	if err := g.openMember(id); err != nil {
-		return err
-	}
-	mb := g.members[id].Load()
-	if err := g.startGroup(mb, join); err != nil {
-		g.members[id].Store(nil)
-		mb.machine.Close()
-		return err
-	}
-	return nil
-}
-
-// StopReplica stops this node's replica of a shard; its data stays. Calls under way
-// end with an error.
-func (g *Graph) StopReplica(id uint32) error {
-	g.starting.Lock()
-	defer g.starting.Unlock()
-	if id >= MaxShards {
-		return nil
-	}
-	mb := g.members[id].Swap(nil)
-	if mb == nil {
-		return nil
-	}
-	err := mb.close()
-	mb.machine.Close()
-	return err
 }
 
 func (mb *member) close() error {
@@ -333,7 +252,7 @@ const (
 func (g *Graph) tend(ctx context.Context) {
 	delay := tendFirst
 	for {
-		all := g.startBorn()
+		all := g.startBorn(ctx)
 		for _, mb := range g.replicas() {
 			all = g.putSchema(ctx, mb) && all
 			g.putClaims(mb)
@@ -435,6 +354,9 @@ func (g *Graph) member(id uint32) (*member, error) {
 	if mb := g.members[id].Load(); mb != nil {
 		return mb, nil
 	}
+	if why := g.broken[id].Load(); why != nil {
+		return nil, fmt.Errorf("shard %d: %w: %w", id, shard.ErrFault, *why)
+	}
 	return nil, fmt.Errorf("shard %d has no replica on this node: %w", id, shard.ErrNotLeader)
 }
 
@@ -503,79 +425,6 @@ func (mb *member) running() (*shard.Shard, error) {
 		return nil, fmt.Errorf("shard %d is starting: %w", mb.machine.cfg.ID, shard.ErrNotLeader)
 	}
 	return s, nil
-}
-
-// ShardStatus is the state of one shard.
-type ShardStatus struct {
-	ID                  uint32
-	FirstSlot, LastSlot uint16
-	Leader              bool
-	Applied, Position   uint64
-	OutboxPending       uint64 // rows not acknowledged
-	Fault               string // empty: well
-	Backfills           []Backfill
-	Raft                shard.Status
-}
-
-// Status returns the state of this node's replicas.
-func (g *Graph) Status() []ShardStatus {
-	replicas := g.replicas()
-	out := make([]ShardStatus, 0, len(replicas))
-	for _, mb := range replicas {
-		st := ShardStatus{ID: mb.machine.cfg.ID}
-		if s := mb.group.Load(); s != nil {
-			st.Raft = s.Status()
-			st.Leader, st.Applied = st.Raft.Leading, st.Raft.Applied
-			if st.Raft.Fault != nil {
-				st.Fault = st.Raft.Fault.Error()
-			}
-		}
-		if err := mb.machine.fault.Load(); err != nil && st.Fault == "" {
-			st.Fault = (*err).Error()
-		}
-		if v, err := mb.machine.acquire(); err == nil {
-			st.Position = v.position
-			st.Backfills = v.progress()
-			if v.own != nil {
-				st.FirstSlot, st.LastSlot = uint16(v.own.First), uint16(v.own.Last)
-			}
-			v.release()
-		}
-		st.OutboxPending = mb.machine.outbox.pending()
-		out = append(out, st)
-	}
-	return out
-}
-
-// ready is nil where the replica leads, or knows who does.
-func (mb *member) ready() error {
-	if err := mb.machine.fault.Load(); err != nil {
-		return *err
-	}
-	s := mb.group.Load()
-	if s == nil {
-		return errors.New("starting")
-	}
-	if err := s.Fault(); err != nil {
-		return err
-	}
-	if !s.Served() {
-		return errors.New("no leader")
-	}
-	return nil
-}
-
-// Ready returns nil when every replica of this node serves: it leads or knows who does.
-func (g *Graph) Ready() error {
-	if !g.ready.Load() {
-		return errors.New("shards are starting")
-	}
-	for _, mb := range g.replicas() {
-		if err := mb.ready(); err != nil {
-			return fmt.Errorf("shard %d: %w", mb.machine.cfg.ID, err)
-		}
-	}
-	return nil
 }
 
 // CacheStats are figures of the cache of decoded pages.

@@ -74,6 +74,8 @@ type Machine struct {
 	moved    notifier                 // a view was published
 	routes   atomic.Pointer[routes]   // nil before the first init command
 	fault    atomic.Pointer[error]
+	stopped  atomic.Bool // the shard was, for the fault
+	closed   atomic.Bool
 
 	withheld atomic.Uint32 // reads of slots from here on wait
 	leads    atomic.Bool   // as the last Lead said
@@ -102,6 +104,9 @@ type MachineConfig struct {
 	// shard was split off. They must not wait.
 	Learn func(owners)
 	Born  func(child uint32)
+	// Damaged, where set, is told once of the first fault, and whether it stops the shard on
+	// this node. It must not wait.
+	Damaged func(error) (stops bool)
 	// Others, where set, returns the claims of the other replicas on this node.
 	Others func(own uint32) []Claim
 	// CounterRows bounds the counter rows kept decoded; 0: as kv/counter does. It changes
@@ -159,7 +164,7 @@ func openMachine(cfg MachineConfig, cache *pageCache) (*Machine, error) {
 	m.streams.Store(&map[uint32]*stream{})
 	m.withheld.Store(noSlot)
 	if err := m.load(); err != nil {
-		return nil, fmt.Errorf("shard %d: %w", cfg.ID, err)
+		return nil, fmt.Errorf("shard %d: %w", cfg.ID, markDamage(err))
 	}
 	m.outbox = newOutbox(m)
 	return m, m.publishView()
@@ -168,10 +173,15 @@ func openMachine(cfg MachineConfig, cache *pageCache) (*Machine, error) {
 // Close releases the view. Readers still at work keep theirs.
 func (m *Machine) Close() {
 	m.outbox.close()
+	m.closed.Store(true)
+	m.dropView()
+	m.moved.wake()
+}
+
+func (m *Machine) dropView() {
 	if v := m.view.Swap(nil); v != nil {
 		v.release()
 	}
-	m.moved.wake()
 }
 
 // Apply implements shard.Machine.
@@ -478,6 +488,9 @@ func (m *Machine) publishView() error {
 	if old := m.view.Swap(v); old != nil {
 		old.release()
 	}
+	if m.closed.Load() { // a call that was left behind when the replica was stopped
+		m.dropView()
+	}
 	if !m.ownersTold && m.owners != nil {
 		m.ownersTold = true
 		m.tellOwners()
@@ -503,8 +516,7 @@ func (m *Machine) Parts() kv.Parts {
 	if v := m.view.Load(); v != nil {
 		own = v.own
 	}
-	local := appendLocal(nil, m.cfg.ID, 0)
-	return kv.Parts{Data: dataSpan(own), Local: []kv.Span{kv.PrefixSpan(local[:len(local)-1])}}
+	return partsOf(m.cfg.ID, own)
 }
 
 // Restore implements shard.Machine.
@@ -535,7 +547,10 @@ func (m *Machine) Lead(leading bool) {
 
 // failed remembers the first fault, for health and readers.
 func (m *Machine) failed(err error) error {
-	m.fault.CompareAndSwap(nil, &err)
+	err = markDamage(err)
+	if m.fault.CompareAndSwap(nil, &err) && m.cfg.Damaged != nil && m.cfg.Damaged(err) {
+		m.stopped.Store(true)
+	}
 	return err
 }
 
@@ -544,12 +559,12 @@ func (m *Machine) faultOf(err error, l ListKey) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("shard %d: list %v: %w", m.cfg.ID, l, err)
-	if errors.Is(err, edgelist.ErrCorrupt) {
-		err = fmt.Errorf("%w: %w", kv.ErrCorruption, err)
+	err = markDamage(fmt.Errorf("shard %d: list %v: %w", m.cfg.ID, l, err))
+	if !errors.Is(err, kv.ErrCorruption) {
+		return err
 	}
-	if errors.Is(err, kv.ErrCorruption) {
-		return m.failed(err)
+	if err = m.failed(err); m.stopped.Load() {
+		return fmt.Errorf("%w: %w", shard.ErrFault, err) // another replica answers
 	}
 	return err
 }

@@ -72,6 +72,9 @@ func (r *reading) of(ctx context.Context, id uint32, slot Slot) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s := mb.group.Load(); s != nil && s.Fault() != nil {
+		return nil, fmt.Errorf("shard %d: %w: %w", id, shard.ErrFault, s.Fault())
+	}
 	if err := mb.machine.atHand(ctx, slot); err != nil {
 		return nil, err
 	}

@@ -221,10 +221,15 @@ func TestACallWithoutALeaderEnds(t *testing.T) {
 	if !errors.Is(err, ErrUnreachable) {
 		t.Fatalf("%v", err)
 	}
-	if err := tn.nodes[0].g.StopReplica(0); err != nil {
+	g := tn.nodes[0].g
+	replica, err := g.cfg.Node.ReplicaOf(0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = tn.nodes[0].g.member(0)
+	if err := g.DestroyReplica(0, replica); err != nil {
+		t.Fatal(err)
+	}
+	_, err = g.member(0)
 	if !errors.Is(err, shard.ErrNotLeader) {
 		t.Fatalf("%v", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/lianadb/liana/kv"
 	"github.com/lianadb/liana/kv/shard"
@@ -134,10 +135,16 @@ func (g *Graph) viewOf(id uint32) (*view, error) {
 	return v, nil
 }
 
-// born notes that a split has made a replica of child on this node. It never waits.
-func (g *Graph) born(child uint32) {
+// birth is a replica that a split has made on this node.
+type birth struct {
+	child uint32
+	leads bool // this node led the parent: it is to lead the child
+}
+
+// born notes a birth. It never waits.
+func (g *Graph) born(b birth) {
 	g.birthsMu.Lock()
-	g.births = append(g.births, child)
+	g.births = append(g.births, b)
 	g.birthsMu.Unlock()
 	g.tend1()
 }
@@ -151,23 +158,44 @@ func (g *Graph) tend1() {
 }
 
 // startBorn starts replicas that splits have made here, and reports whether all run.
-func (g *Graph) startBorn() bool {
+func (g *Graph) startBorn(ctx context.Context) bool {
 	g.birthsMu.Lock()
-	ids := slices.Clone(g.births)
+	births := slices.Clone(g.births)
 	g.birthsMu.Unlock()
 	all := true
-	for _, id := range ids {
-		err := g.StartReplica(id, true)
+	for _, b := range births {
+		err := g.StartReplica(b.child, true)
 		if err != nil && !errors.Is(err, kv.ErrClosed) && !errors.Is(err, shard.ErrNoReplica) {
-			g.cfg.Logger.Error("a shard that was split off does not start", "shard", id, "error", err)
+			g.cfg.Logger.Error("a shard that was split off does not start", "shard", b.child, "error", err)
 			all = false
 			continue
 		}
+		if err == nil && b.leads {
+			g.hasten(ctx, b.child)
+		}
 		g.birthsMu.Lock()
-		g.births = slices.DeleteFunc(g.births, func(b uint32) bool { return b == id })
+		g.births = slices.DeleteFunc(g.births, func(other birth) bool { return other == b })
 		g.birthsMu.Unlock()
 	}
 	return all
+}
+
+// hastenTime is how long a child's first leader is hastened: an election comes by itself
+// after that.
+const hastenTime = time.Second
+
+// hasten has this node's replica of a child stand for election as soon as others are born
+// that can elect it. Until the child has a leader calls for its slots wait.
+func (g *Graph) hasten(ctx context.Context, child uint32) {
+	s, err := g.running(child)
+	if err != nil {
+		return // stopped again
+	}
+	g.done.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, hastenTime)
+		defer cancel()
+		s.Stand(ctx)
+	})
 }
 
 // claimsHere are the claims of the replicas on this node but one, as they were cut.

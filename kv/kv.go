@@ -69,6 +69,12 @@ func (s Span) Empty() bool {
 	return s.Upper != nil && bytes.Compare(s.Lower, s.Upper) >= 0
 }
 
+// Overlaps reports whether a key can lie in both spans.
+func (s Span) Overlaps(other Span) bool {
+	return !s.Empty() && !other.Empty() &&
+		(s.Upper == nil || bytes.Compare(other.Lower, s.Upper) < 0) && (other.Upper == nil || bytes.Compare(s.Lower, other.Upper) < 0)
+}
+
 // PrefixSpan returns the span of all keys that begin with prefix.
 func PrefixSpan(prefix []byte) Span {
 	upper := append([]byte(nil), prefix...)

@@ -62,6 +62,7 @@ type readyBody struct {
 
 type readyShard struct {
 	ID            uint32 `json:"id"`
+	State         string `json:"state"`
 	Leader        bool   `json:"leader"`
 	Applied       uint64 `json:"applied"`
 	Position      uint64 `json:"position"`
@@ -78,7 +79,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	if a := s.calls.attached.Load(); a != nil {
 		for _, st := range a.Backend.Status() {
 			body.Shards = append(body.Shards, readyShard{
-				ID: st.ID, Leader: st.Leader, Applied: st.Applied, Position: st.Position,
+				ID: st.ID, State: st.State, Leader: st.Leader, Applied: st.Applied, Position: st.Position,
 				OutboxPending: st.OutboxPending, Fault: firstLine(st.Fault), Sick: st.Raft.Sick,
 			})
 		}

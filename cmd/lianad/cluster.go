@@ -15,6 +15,7 @@ import (
 	"github.com/lianadb/liana/kv"
 	"github.com/lianadb/liana/kv/catalog"
 	"github.com/lianadb/liana/kv/datadir"
+	"github.com/lianadb/liana/kv/pebblekv"
 	"github.com/lianadb/liana/kv/shard"
 	peerv1 "github.com/lianadb/liana/proto/peer/v1"
 	"github.com/lianadb/liana/server"
@@ -290,7 +291,11 @@ func (n *node) openCluster(schema *graph.Schema) error {
 		Schema: schema, Expelled: n.expel, Log: m.log,
 	})
 	founder := !m.id.Joined && m.board.Map().Version == 0
-	if !founder && !slices.Contains(n.shards.Replicas(), catalog.CatalogShard) {
+	var err error
+	if n.here, err = n.shards.Replicas(); err != nil {
+		return err
+	}
+	if !founder && !slices.Contains(n.here, catalog.CatalogShard) {
 		return nil
 	}
 	var first *catalog.Map
@@ -396,6 +401,11 @@ func (m *membership) others() map[string]peer.Copies {
 func (n *node) serveCluster() error {
 	m := n.cluster
 	m.member.Start(n.graph)
+	damaged := func(d *pebblekv.DamagedTable) {
+		n.graph.Damaged(d.Span, d)
+		m.member.Damaged(d.Span, d)
+	}
+	n.damaged.Store(&damaged)
 	if m.ports.peer != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		m.endSeek = cancel

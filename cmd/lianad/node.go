@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lianadb/liana/graph"
+	"github.com/lianadb/liana/kv"
 	"github.com/lianadb/liana/kv/catalog"
 	"github.com/lianadb/liana/kv/datadir"
 	"github.com/lianadb/liana/kv/pebblekv"
@@ -33,6 +34,9 @@ type node struct {
 	cluster    *membership
 	caches     *caches     // nil: none
 	sink       *changeSink // nil: none
+	here       []uint32    // shards that there are replicas of, as of the start
+	// damaged is told of tables of the state store; nil until somebody looks after them.
+	damaged atomic.Pointer[func(*pebblekv.DamagedTable)]
 	// expelled says why the node may not be one of its cluster any more; of capacity 1.
 	expelled chan error
 	// flushed is called when the state has become durable; nil until there are shards.
@@ -44,8 +48,10 @@ type node struct {
 func openNode(h host, cfg config, schema *graph.Schema, ports *ports, log *slog.Logger, fatal func(error)) (*node, error) {
 	n := &node{host: h, cfg: cfg, log: log, fatal: fatal, cluster: newMembership(h, cfg, ports, log), expelled: make(chan error, 1)}
 	for _, open := range []func() error{
-		n.limitMemory, n.openDir, n.openStores, n.openShards,
-		func() error { return n.openCluster(schema) },
+		n.limitMemory, n.openDir,
+		func() error { return n.advise(n.openStores()) },
+		func() error { return n.advise(n.openShards()) },
+		func() error { return n.advise(n.openCluster(schema)) },
 		func() error { return n.openGraph(schema) },
 		n.openRouter, n.openCaches, n.openSink, n.serveCluster,
 	} {
@@ -114,11 +120,25 @@ func (n *node) openStores() (err error) {
 	return nil
 }
 
+// advise says what can be done where a store is damaged as a whole. What is damaged in
+// single shards does not come here.
+func (n *node) advise(err error) error {
+	if !errors.Is(err, kv.ErrCorruption) {
+		return err
+	}
+	return fmt.Errorf("%w; the data of this node cannot be used any more: where its shards have replicas on other nodes, start it with an "+
+		"empty data directory and --join, and run `liana cluster remove-node %s` (docs/operations.md, \"Data that is damaged\")", err, n.dir.Identity().NodeID)
+}
+
 // storeFault tells of an engine's faults. What it tries again by itself is only
-// logged; damage shows in the shard that reads it.
+// logged; a damaged table stops the replicas that have something in it.
 func (n *node) storeFault(store string) func(error) {
 	return func(err error) {
 		n.log.Error("fault of a store", "store", store, "error", err)
+		var table *pebblekv.DamagedTable
+		if f := n.damaged.Load(); f != nil && store == "state" && errors.As(err, &table) {
+			(*f)(table)
+		}
 		if errors.Is(err, pebblekv.ErrFatal) {
 			n.fatal(fmt.Errorf("%s store: %w", store, err))
 		}
@@ -150,7 +170,7 @@ func (n *node) openGraph(schema *graph.Schema) (err error) {
 		Node: n.shards, Store: n.state, Shards: id.Shards, Begin: begin,
 		Timeline: id.Timeline, PageKey: id.TokenKey,
 		Owners:   cluster.Claims(n.cluster.board.Map()),
-		Replicas: n.cluster.replicas(n.shards.Replicas(), id.Shards), Remote: n.cluster.member,
+		Replicas: n.cluster.replicas(n.here, id.Shards), Remote: n.cluster.member,
 		CacheBytes: s.PageCacheBytes, Lists: s.Lists.options(), Retain: s.ChangeLogEntries,
 		MaxBacklogBytes: s.MaxBacklogBytes, MaxBacklogAge: s.MaxBacklogAge, FreshWait: s.FreshWait,
 		Admit: n.guard.Admit, Edits: func() bool { return n.cluster.reached(catalog.EditLevel) }, Jobs: n.cluster.jobs,

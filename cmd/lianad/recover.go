@@ -271,10 +271,12 @@ func (s *stopped) recover(plan *cluster.Recovery, w io.Writer) error {
 			}
 			continue
 		}
-		if slices.Contains(s.shards.Replicas(), sh.ID) {
-			if err := s.destroy(sh.ID); err != nil {
-				return err
-			}
+		have, err := s.shards.Replicas()
+		if err == nil && slices.Contains(have, sh.ID) {
+			err = s.destroy(sh.ID)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	fmt.Fprintln(w, "done on this node. When it is done on all that are left, start them, add nodes, and run `liana check`.")

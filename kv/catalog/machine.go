@@ -98,7 +98,10 @@ func (m *Machine) Publish(uint64) {
 }
 
 // Parts implements shard.Machine.
-func (m *Machine) Parts() kv.Parts { return kv.Parts{Data: kv.PrefixSpan([]byte(rowSpace))} }
+func (m *Machine) Parts() kv.Parts { return Parts() }
+
+// Parts names the state of the catalog in a store.
+func Parts() kv.Parts { return kv.Parts{Data: kv.PrefixSpan([]byte(rowSpace))} }
 
 // Restore implements shard.Machine: it reads the map from the store.
 func (m *Machine) Restore() error {

@@ -1,8 +1,10 @@
 package pebblekv
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"syscall"
 
@@ -23,6 +25,27 @@ func corrupt(err error) error {
 	return err
 }
 
+// DamagedTable says that a table is damaged. It is a kv.ErrCorruption.
+type DamagedTable struct {
+	Path string
+	Span kv.Span // where its keys lie
+	Err  error
+}
+
+func (d *DamagedTable) Error() string   { return fmt.Sprintf("pebblekv: table %s: %v", d.Path, d.Err) }
+func (d *DamagedTable) Unwrap() []error { return []error{kv.ErrCorruption, d.Err} }
+
+func damagedTable(i pebble.DataCorruptionInfo) *DamagedTable {
+	d := &DamagedTable{Path: i.Path, Span: kv.Span{Lower: bytes.Clone(i.Bounds.Start)}, Err: i.Details}
+	if end := i.Bounds.End; end.Key != nil {
+		d.Span.Upper = bytes.Clone(end.Key)
+		if end.IsUpperBoundFor(bytes.Compare, end.Key) { // inclusive
+			d.Span.Upper = append(d.Span.Upper, 0)
+		}
+	}
+	return d
+}
+
 // openError marks an error of pebble.Open.
 func openError(err error) error {
 	// Another process holding the lock is EAGAIN, or on some systems EACCES, which
@@ -30,6 +53,9 @@ func openError(err error) error {
 	// a lock held by this process is a text only.
 	if errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "lock held by current process") {
 		return fmt.Errorf("%w: %w", kv.ErrLocked, err)
+	}
+	if errors.Is(err, fs.ErrNotExist) { // what the manifest names is gone
+		return fmt.Errorf("%w: %w", kv.ErrCorruption, err)
 	}
 	return corrupt(err)
 }

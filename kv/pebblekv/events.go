@@ -120,7 +120,7 @@ func (e *events) listener() *pebble.EventListener {
 		BackgroundError: e.backgroundError,
 		DataCorruption: func(i pebble.DataCorruptionInfo) {
 			e.event(slog.LevelError, "damaged table", i)
-			e.fault(fmt.Errorf("pebblekv: table %s: %w", i.Path, corrupt(i.Details)))
+			e.fault(damagedTable(i))
 		},
 		CompactionEnd: func(i pebble.CompactionInfo) { e.event(slog.LevelDebug, "compaction", i) },
 		FlushEnd:      e.flushEnd,

@@ -59,9 +59,21 @@ func (s *fsm) due() error {
 	return s.cutNow()
 }
 
-// noteSplit looks whether the shard was split. A replica that joins is sent the state of it
-// then, never the log from its first entry: what that says of slots which the child has
-// would be written over the child's rows, where the node has a replica of it.
+// wholeLog reports whether a replica that joins may be sent the log from its first entry.
+// Of a shard that was split it is sent the state: what the log says of slots which the
+// child has would be written over the child's rows, where the node has a replica of it.
+// A leader that has not applied all that was there before its term does not know yet
+// whether it was split, and sends neither (behindItsTerm).
+func (s *Shard) wholeLog() bool { return !s.fsm.split.Load() && !s.behindItsTerm() }
+
+// behindItsTerm reports whether this replica leads and has not applied all that the log
+// held when it was elected.
+func (s *Shard) behindItsTerm() bool {
+	i := s.instance.Load()
+	return i != nil && s.fsm.reached.Load() > 0 && i.raft.State() == raft.Leader && s.proposer.openTerm.Load() == 0
+}
+
+// noteSplit looks whether the shard was split.
 func (s *fsm) noteSplit() {
 	if sp, ok := s.machine.(Splitter); ok {
 		s.split.Store(sp.WasSplit())

@@ -9,9 +9,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/lianadb/liana/kv"
 	"github.com/lianadb/liana/kv/pebblekv"
@@ -72,8 +75,12 @@ type nurseryDisk struct {
 }
 
 // newNursery makes a fleet of three, some of which are members of the shard.
-func newNursery(t *testing.T, seed uint64, members int) *nursery {
-	n := &nursery{fleet: newFleet(t, 3, nil), rng: rand.New(rand.NewPCG(seed, 0))}
+func newNursery(t *testing.T, seed uint64, members int, change ...func(*NodeConfig)) *nursery {
+	n := &nursery{fleet: newFleet(t, 3, func(c *NodeConfig) {
+		for _, f := range change {
+			f(c)
+		}
+	}), rng: rand.New(rand.NewPCG(seed, 0))}
 	for _, r := range n.rigs {
 		d := &nurseryDisk{state: pebblekv.NewCrashFS(), log: pebblekv.NewCrashFS()}
 		n.disks = append(n.disks, d)
@@ -181,7 +188,7 @@ func (n *nursery) born() (running int) {
 		if r.node == nil {
 			continue
 		}
-		if r.shards[theChild] == nil && slices.Contains(r.node.Replicas(), theChild) {
+		if r.shards[theChild] == nil && slices.Contains(r.replicas(), theChild) {
 			m := newSums(n.t, r.state, theChild)
 			s, err := r.node.StartShard(ShardConfig{ID: theChild, Machine: m, Join: true})
 			n.must(err)
@@ -348,11 +355,109 @@ func TestAReplicaThatJoinsAfterASplitIsSentTheState(t *testing.T) {
 		if got := r.shards[1].Status().Installs; got != 1 {
 			t.Errorf("the replica that joins has installed %d states", got)
 		}
-		if got := r.node.Replicas(); !slices.Equal(got, []uint32{1}) {
+		if got := r.replicas(); !slices.Equal(got, []uint32{1}) {
 			t.Errorf("its node has replicas of %v", got)
 		}
 		n.losePower(2) // and goes on from there
 		n.ask(1, "a")
 		n.values(1)
 	}
+}
+
+// A leader that has not applied a split which it has in its log is asked by a replica that
+// was added behind the split. From the first entry of its log, or from the state that it
+// has, that replica would apply the split too, and give birth to a replica of the child
+// that is none of its members. It is sent nothing until the leader has applied all that
+// its log held when it was elected, and the state then.
+func TestALeaderThatHasNotAppliedASplitSendsNothingOfBefore(t *testing.T) {
+	release, hang := make(chan struct{}), &faulty{prefix: []byte{1}}
+	n := newNursery(t, 1, 2, func(c *NodeConfig) {
+		if c.NodeID == "n2" {
+			hang.Store, c.State = c.State, hang
+		}
+	})
+	end := sync.OnceFunc(func() { close(release) })
+	defer end()
+	for range 5 {
+		n.ask(1, "a")
+	}
+	first, second, r := n.rigs[0].shards[1], n.rigs[1].shards[1], n.rigs[2]
+	n.open(r)
+	id, err := r.node.NewReplica(1)
+	n.must(err)
+	n.start(r, true)
+	n.isolate(true, 3)
+	eventually(t, "the first leads, and the second has all", func() bool {
+		if second.proposer.openTerm.Load() != 0 {
+			_ = second.TransferLeadership(ctx(t), first.replica)
+		}
+		return first.proposer.openTerm.Load() != 0 && second.fsm.reached.Load() == first.fsm.reached.Load()
+	})
+	hang.set(func(f *faulty) { f.setWait = release })
+	_, err = first.Propose(ctx(t), []byte("split"))
+	n.must(err)
+	n.must(first.AddLearner(ctx(t), id))
+	n.must(first.TransferLeadership(ctx(t), second.replica))
+	eventually(t, "the second is elected", func() bool { return second.raft().State() == raft.Leader })
+	n.isolate(false, 3)
+	for range 40 { // as long as nothing comes, though it is asked
+		if _, last := r.shards[1].log.bounds(); last > 0 || r.shards[1].Status().Installs > 0 {
+			t.Fatalf("the replica that joins was sent entries up to %d, and %d states", last, r.shards[1].Status().Installs)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if second.proposer.openTerm.Load() != 0 {
+		t.Fatal("the second has applied the split: the test is wrong")
+	}
+	end()
+	n.ask(1, "a")
+	eventually(t, "the replica has the state", func() bool { return r.shards[1].Status().Installs == 1 })
+	n.must(n.leader().Promote(ctx(t), id))
+	n.ask(1, "a")
+	n.values(1)
+	if got := r.replicas(); !slices.Equal(got, []uint32{1}) {
+		t.Errorf("its node has replicas of %v", got)
+	}
+}
+
+// The child is led soon, where its parent is: nobody has to wait for the silence of a
+// leader that never was.
+func TestAChildIsLedSoonWhereItsParentIs(t *testing.T) {
+	n := newNursery(t, 1, 3, func(c *NodeConfig) { c.PeerHeartbeat = 3 * time.Second })
+	n.ask(1, "a")
+	n.ask(1, "split")
+	begun := time.Now()
+	eventually(t, "the child is born", func() bool { return n.born() == 3 })
+	at := slices.IndexFunc(n.rigs, func(r *rig) bool { return r.shards[1].Status().Leading })
+	child := n.rigs[at].shards[theChild]
+	child.Stand(ctx(t))
+	n.must(child.Ready(ctx(t)))
+	_, err := child.Propose(ctx(t), []byte("b"))
+	n.must(err)
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("the child took a write after %v, less than an election timeout of %v is right", took, 3*time.Second)
+	}
+	child.Stand(ctx(t)) // of no use, and no harm
+	if !child.Status().Leading {
+		t.Error("it does not lead any more")
+	}
+}
+
+// Who stands alone waits: a term that it cannot win helps nobody.
+func TestAChildDoesNotStandWithoutTheOthers(t *testing.T) {
+	n := newNursery(t, 1, 3, func(c *NodeConfig) { c.PeerHeartbeat = 3 * time.Second })
+	n.ask(1, "split")
+	r := n.rigs[slices.IndexFunc(n.rigs, func(r *rig) bool { return r.shards[1].Status().Leading })]
+	m := newSums(t, r.state, theChild)
+	s, err := r.node.StartShard(ShardConfig{ID: theChild, Machine: m, Join: true})
+	n.must(err)
+	r.shards[theChild], r.machines[theChild] = s, m
+	before := s.Status().Term
+	c, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	s.Stand(c)
+	if after := s.Status().Term; after != before {
+		t.Errorf("it stood in term %d, alone", after)
+	}
+	n.ask(theChild, "b")
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/lianadb/liana/kv"
 )
 
 // Errors of Propose, Tick and Confirm. They are wrapped with the shard's
@@ -39,8 +41,11 @@ var (
 	ErrNoQuorum = errors.New("too few voters would be left")
 )
 
-// Errors of OpenNode and StartShard.
+// Errors of OpenNode, StartShard and DestroyReplica.
 var (
+	// ErrRuns: the replica runs, or did and a store call of it has not returned. Nothing
+	// was changed.
+	ErrRuns = errors.New("the replica has not ended")
 	// ErrForeign: a store carries no stamp or that of another node, so it does
 	// not belong with the other two.
 	ErrForeign = errors.New("store does not belong to this node")
@@ -51,6 +56,13 @@ var (
 	// some, they are lost with the data; it joins anew under another id.
 	ErrNoReplica = errors.New("no replica of the shard was made on this node")
 )
+
+// Damaged reports whether an error says that what a replica has stored is wrong or lost:
+// it is no use any more, and another is made from the leader's state. Rows that only a
+// newer program can read are not damaged: they would come again.
+func Damaged(err error) bool {
+	return errors.Is(err, kv.ErrCorruption) && !errors.Is(err, errUnknownRow) || errors.Is(err, ErrLogLost)
+}
 
 // proposalError says what an error of Raft means for a proposed command: safe
 // to retry where Raft certainly did not append it, unknown otherwise.

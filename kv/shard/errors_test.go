@@ -3,9 +3,12 @@ package shard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/lianadb/liana/kv"
 )
 
 // RULES B5: only what Raft certainly did not append may be sent again.
@@ -35,6 +38,25 @@ func TestRuleB5_WhatRaftSaysIsMappedToWhatARetryMayDo(t *testing.T) {
 	} {
 		if got := confirmError(in); !errors.Is(got, want) {
 			t.Errorf("confirm: %v became %v", in, got)
+		}
+	}
+}
+
+func TestDamageIsWhatAnotherReplicaMends(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{fmt.Errorf("entry 7: %w", kv.ErrCorruption), true},
+		{fmt.Errorf("shard 1: %w", ErrLogLost), true},
+		{errUnknownRow, false},
+		{fmt.Errorf("%w: %w", ErrFault, kv.Corruptionf("row")), true},
+		{fmt.Errorf("storing log entries takes longer than 10s"), false},
+		{ErrForeign, false},
+	} {
+		if got := Damaged(c.err); got != c.want {
+			t.Errorf("%v: %v", c.err, got)
 		}
 	}
 }

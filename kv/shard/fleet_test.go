@@ -410,8 +410,8 @@ func TestRuleA8_AReplicaWithoutRowsDoesNotFoundAGroup(t *testing.T) {
 	r := memRig(t, nil)
 	r.open()
 	_, err := r.node.StartShard(ShardConfig{ID: 1, Machine: newSums(t, r.state, 1), Join: true})
-	if !errors.Is(err, ErrNoReplica) || len(r.node.Replicas()) != 0 {
-		t.Errorf("%v, replicas %v", err, r.node.Replicas())
+	if !errors.Is(err, ErrNoReplica) || len(r.replicas()) != 0 {
+		t.Errorf("%v, replicas %v", err, r.replicas())
 	}
 }
 
@@ -463,8 +463,8 @@ func TestADestroyedReplicaLeavesNothing(t *testing.T) {
 	s := r.shards[1]
 	f.lead("remove it", func(l *Shard) error { return l.RemoveReplica(ctx(t), s.replica) })
 	f.must(s.Close())
-	f.must(r.node.DestroyReplica(1, s.Parts()))
-	if got := r.node.Replicas(); len(got) != 0 {
+	f.must(r.node.DestroyReplica(1, r.machines[1].Parts()))
+	if got := r.replicas(); len(got) != 0 {
 		t.Errorf("replicas %v", got)
 	}
 	it, err := r.state.NewIter(kv.PrefixSpan(r.machines[1].prefix()))

@@ -246,13 +246,6 @@ func (s *fsm) lead(leading bool) {
 // Apply applies one entry. Raft calls ApplyBatch instead.
 func (s *fsm) Apply(log *raft.Log) any { return s.ApplyBatch([]*raft.Log{log})[0] }
 
-// parts names the machine's state as it is now.
-func (s *fsm) parts() kv.Parts {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.machine.Parts()
-}
-
 // givesWay is replaces as things are now.
 func (s *fsm) givesWay(data kv.Span) (kv.Parts, error) {
 	s.mu.Lock()

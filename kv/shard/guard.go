@@ -129,13 +129,13 @@ type guardedLog struct {
 	*logStore
 	*guard
 	logged func(commands int) // called after that many commands were stored
-	split  *atomic.Bool       // the shard was split
+	whole  func() bool        // the log may be sent from its first entry
 }
 
-// GetLog does not find the first entry of a shard that was split: see fsm.noteSplit.
-// Nothing else reads an entry that was applied long ago.
+// GetLog does not find the first entry where the log may not be sent from there: see
+// Shard.wholeLog. Nothing else reads an entry that was applied long ago.
 func (l guardedLog) GetLog(index uint64, log *raft.Log) error {
-	if index == 1 && l.split.Load() {
+	if index == 1 && !l.whole() {
 		return raft.ErrLogNotFound
 	}
 	err := l.logStore.GetLog(index, log)

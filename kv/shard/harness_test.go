@@ -209,6 +209,15 @@ func (r *rig) startShard(id uint32) {
 	r.shards[id], r.machines[id] = s, m
 }
 
+func (r *rig) replicas() []uint32 {
+	r.t.Helper()
+	ids, err := r.node.Replicas()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return ids
+}
+
 func (r *rig) close() {
 	if r.node != nil {
 		if err := r.node.Close(); err != nil {

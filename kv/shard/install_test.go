@@ -72,7 +72,9 @@ func (c *changing) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func snapshotsOf(s *fsm) *snapshots { return &snapshots{fsm: s, pins: new(pins)} }
+func snapshotsOf(s *fsm) *snapshots {
+	return &snapshots{fsm: s, pins: new(pins), behind: func() bool { return false }}
+}
 
 func filled(t *testing.T, entries uint64) (*fsm, *sums) {
 	s, m := testFSM(t, kv.NewMem(nil))

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -69,12 +70,14 @@ func (s *Shard) lastEntry() uint64 {
 	return max(last, s.fsm.reached.Load())
 }
 
-// Parts names the state of the replica's machine in the store.
-func (s *Shard) Parts() kv.Parts { return s.fsm.parts() }
-
 // AddLearner adds a replica that follows and does not vote. Adding it again changes
-// nothing. One that is new is sent the state rather than a long log.
+// nothing. One that is new is sent the state rather than a long log, or the log of a shard
+// that was split; so what is in the log is applied first.
 func (s *Shard) AddLearner(ctx context.Context, replica string) error {
+	err := s.reconfigure(ctx, "apply all before adding", replica, func(t time.Duration) raft.Future { return s.raft().Barrier(t) })
+	if err != nil {
+		return err
+	}
 	if err := s.shorten(ctx, replica); err != nil {
 		return fmt.Errorf("shard %d: cut the log before %s is added: %w", s.id, replica, err)
 	}
@@ -221,41 +224,59 @@ func (n *Node) NewReplica(shard uint32) (string, error) {
 }
 
 // Replicas returns the shards that this node has replicas of, ascending.
-func (n *Node) Replicas() []uint32 {
+func (n *Node) Replicas() ([]uint32, error) {
 	it, err := n.cfg.State.NewIter(kv.PrefixSpan([]byte{stateSpace, stateReplica}))
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("replica rows: %w", err)
 	}
-	defer it.Close()
 	var out []uint32
 	for ok := it.First(); ok; ok = it.Next() {
 		out = append(out, shardOfRow(it.Key()))
 	}
-	return out
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return nil, fmt.Errorf("replica rows: %w", err)
+	}
+	return out, nil
+}
+
+// ReplicaOf returns the id of this node's replica of a shard, whether or not it runs; ""
+// where there is none.
+func (n *Node) ReplicaOf(shard uint32) (string, error) {
+	b, err := n.cfg.State.Get(nil, stateRowKey(stateReplica, shard))
+	if errors.Is(err, kv.ErrNotFound) {
+		return "", nil
+	}
+	row := replicaRow{}
+	if err == nil {
+		row, err = decodeReplicaRow(b)
+	}
+	if err != nil {
+		return "", fmt.Errorf("shard %d: replica row: %w", shard, err)
+	}
+	return replicaID(n.stamp.nodeID, row.number), nil
 }
 
 // DestroyReplica removes this node's replica of a shard for good: its state, its rows
-// and its log. parts are the spans of its state. The replica must not run.
+// and its log. parts are the spans of its state. One that runs, or has a store call under
+// way that was left behind, is ErrRuns.
 func (n *Node) DestroyReplica(shard uint32, parts kv.Parts) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.shards[shard] != nil {
-		return fmt.Errorf("shard %d: its replica runs and cannot be destroyed", shard)
+		return fmt.Errorf("shard %d: destroy: %w", shard, ErrRuns)
 	}
-	// State first: without the replica row nothing of it is ever used again.
-	b := n.cfg.State.NewBatch()
-	defer b.Close()
-	for _, span := range append([]kv.Span{parts.Data}, parts.Local...) {
-		if err := b.DeleteRange(span); err != nil {
-			return fmt.Errorf("shard %d: destroy: %w", shard, err)
-		}
-	}
+	// State first: without the replica row nothing of it is ever used again. It is replaced
+	// by nothing rather than deleted: where it is damaged, nobody meets the damage any more.
+	parts.Local = slices.Clone(parts.Local)
 	for _, row := range []byte{stateApplied, stateReplica, stateInstalled} {
-		if err := b.Delete(stateRowKey(row, shard)); err != nil {
-			return fmt.Errorf("shard %d: destroy: %w", shard, err)
-		}
+		key := stateRowKey(row, shard)
+		parts.Local = append(parts.Local, kv.Span{Lower: key, Upper: append(bytes.Clone(key), 0)})
 	}
-	if err := b.Commit(kv.Sync); err != nil {
+	r, err := n.cfg.State.Replace(parts)
+	if err == nil {
+		err = errors.Join(r.Commit(nil), r.Close())
+	}
+	if err != nil {
 		return fmt.Errorf("shard %d: destroy: %w", shard, err)
 	}
 	return clearLogs(n.cfg.Log, shard)

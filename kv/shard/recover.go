@@ -32,8 +32,12 @@ type Remain struct {
 // Remains tells what the node has of its shards, none of which may run. A replica whose
 // log lost entries is ErrLogLost.
 func (n *Node) Remains() ([]Remain, error) {
+	ids, err := n.Replicas()
+	if err != nil {
+		return nil, err
+	}
 	var out []Remain
-	for _, id := range n.Replicas() {
+	for _, id := range ids {
 		r, err := n.openRemains(id)
 		if errors.Is(err, ErrNoReplica) {
 			continue // its founding was cut off

@@ -282,7 +282,7 @@ func TestRuleA9_AFailingReadEndsNoProcess(t *testing.T) {
 	l.mu.Lock()
 	l.recent = recentLog{} // it is read from the store
 	l.mu.Unlock()
-	g := guardedLog{logStore: l, guard: r.shards[2].instance.Load().guard, split: &r.shards[2].fsm.split}
+	g := guardedLog{logStore: l, guard: r.shards[2].instance.Load().guard, whole: func() bool { return true }}
 	ended := make(chan bool)
 	go func() { // as a goroutine of Raft would
 		defer close(ended)

@@ -12,12 +12,10 @@ import (
 )
 
 const (
-	// drainTimeout is how long a closing shard waits for entries on their way,
-	// and a failed one for Raft to answer its futures.
-	drainTimeout = 5 * time.Second
-	// shutdownTimeout is how long it waits for Raft's goroutines. Only a store
-	// that hangs makes it pass.
-	shutdownTimeout = 10 * time.Second
+	// drainPart is the part of StoreTimeout that a closing shard waits for entries on their
+	// way, and a failed one for Raft to answer its futures. For all of it, it waits for
+	// Raft's goroutines: only a store that hangs makes it pass.
+	drainPart = 2
 	// appendMax is how many log entries Raft stores, sends and applies at once. An entry
 	// may hold many commands, and Raft reads them all where a message holds less.
 	appendMax = 64
@@ -33,6 +31,7 @@ type instance struct {
 	guard     *guard
 	streams   *streams       // nil where there can be no peers
 	transport *peerTransport // nil too
+	ending    sync.Once
 }
 
 // start runs Raft for the first time, and everything around it.
@@ -57,14 +56,14 @@ func (s *Shard) start(row replicaRow) error {
 func (s *Shard) run(row replicaRow) (err error) {
 	cfg := s.node.cfg
 	i := &instance{guard: newGuard(s)}
-	log := guardedLog{logStore: s.log, guard: i.guard, split: &s.fsm.split, logged: func(commands int) {
+	log := guardedLog{logStore: s.log, guard: i.guard, whole: s.wholeLog, logged: func(commands int) {
 		s.proposer.logged(commands)
 		if i.transport != nil {
 			i.transport.pacer.ring()
 		}
 	}}
 	stable := guardedStable{bolt: s.node.bolt, prefix: s.replica + "/", guard: i.guard}
-	snaps := &snapshots{fsm: s.fsm, pins: &s.pins}
+	snaps := &snapshots{fsm: s.fsm, pins: &s.pins, behind: s.behindItsTerm}
 	alone := s.alone(row)
 	conf := raftConfig(s.replica, s.heartbeat(), s.proposer.notify)
 	conf.Logger = raftLogger(s.logger, i.guard.ended)
@@ -170,11 +169,13 @@ func raftConfig(replica string, heartbeat time.Duration, notify chan<- bool) *ra
 // shutdown ends the instance and returns when its goroutines have ended.
 func (i *instance) shutdown() {
 	i.guard.free()
-	ended := i.raft.Shutdown()
-	if i.transport != nil {
-		i.transport.breakOff() // Raft waits for answers otherwise
-	}
-	_ = ended.Error()
+	i.ending.Do(func() { // Raft lets only the first caller wait
+		ended := i.raft.Shutdown()
+		if i.transport != nil {
+			i.transport.breakOff() // Raft waits for answers otherwise
+		}
+		_ = ended.Error()
+	})
 }
 
 // supervise owns the shard's goroutines: it starts the proposer and, when the
@@ -201,9 +202,8 @@ func (s *Shard) supervise() {
 	s.instance.Load().guard.free()
 	s.drain() // Raft answers its futures while it still runs
 
-	stopped := make(chan struct{})
 	go func() {
-		defer close(stopped)
+		defer close(s.ended)
 		s.instance.Load().shutdown()
 		close(s.proposer.stop)
 		s.lines.close()
@@ -212,9 +212,9 @@ func (s *Shard) supervise() {
 		s.confirm.wg.Wait()
 	}()
 	select {
-	case <-stopped:
-	case <-time.After(shutdownTimeout):
-		s.closeErr = fmt.Errorf("shard %d: a store call has not returned for %v; left behind", s.id, shutdownTimeout)
+	case <-s.ended:
+	case <-time.After(s.patience()):
+		s.closeErr = fmt.Errorf("shard %d: a store call has not returned for %v; left behind", s.id, s.patience())
 	}
 	s.proposer.abandon(reason)
 }
@@ -249,8 +249,8 @@ func (s *Shard) restart(index uint64) error {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(shutdownTimeout):
-		return fmt.Errorf("shard %d: after an install: Raft has not ended within %v", s.id, shutdownTimeout)
+	case <-time.After(s.patience()):
+		return fmt.Errorf("shard %d: after an install: Raft has not ended within %v", s.id, s.patience())
 	}
 	s.logger.Info("the log ended on another branch than the snapshot; Raft begins anew", "index", index)
 	return s.run(replicaRow{form: replicaJoined})
@@ -267,9 +267,12 @@ func (s *Shard) handOver() {
 	}
 }
 
-// drain waits until nothing is on its way, no longer than drainTimeout.
+// patience is how long the shard waits for its stores.
+func (s *Shard) patience() time.Duration { return s.node.cfg.Limits.StoreTimeout }
+
+// drain waits until nothing is on its way, no longer than a part of the patience.
 func (s *Shard) drain() {
-	for end := time.Now().Add(drainTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(s.patience() / drainPart); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if s.queue.empty() && s.proposer.futures.Load() == 0 && !s.confirm.running() {
 			return
 		}

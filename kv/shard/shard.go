@@ -40,6 +40,7 @@ type Shard struct {
 	confirm  confirmer
 	fault    *fault
 
+	caughtUp  atomic.Bool
 	confirmed atomic.Int64 // when the newest round began that confirmed it, as pulse.now
 
 	lines *lines
@@ -54,14 +55,17 @@ type Shard struct {
 	stale    chan uint64   // Raft is to begin anew, behind this entry
 	closing  chan struct{} // closed by Close
 	closer   sync.Once
-	done     chan struct{} // closed when everything has stopped
+	done     chan struct{} // closed when everything has stopped, or is left behind
 	closeErr error         // set before done is closed
+	ended    chan struct{} // closed when everything has stopped
+	leaver   sync.Once
 }
 
 // StartShard starts this node's replica of shard cfg.ID and returns before it
 // leads (see Ready). The first start founds a group with this replica as its
 // one voter. A log that lacks entries is ErrLogLost; stored bytes that cannot
-// be right are kv.ErrCorruption. Neither touches the node's other shards.
+// be right are kv.ErrCorruption. Neither touches the node's other shards. Where a replica
+// runs, or has not ended, it is ErrRuns.
 func (n *Node) StartShard(cfg ShardConfig) (*Shard, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -69,12 +73,13 @@ func (n *Node) StartShard(cfg ShardConfig) (*Shard, error) {
 		return nil, fmt.Errorf("shard %d: %w", cfg.ID, ErrStopped)
 	}
 	if n.shards[cfg.ID] != nil {
-		return nil, fmt.Errorf("shard %d: already started", cfg.ID)
+		return nil, fmt.Errorf("shard %d: start: %w", cfg.ID, ErrRuns)
 	}
 	s := &Shard{
 		id: cfg.ID, node: n, fault: newFault(),
 		queue: newQueue(cfg.ID, n.cfg.Limits.QueueCommands, n.cfg.Limits.QueueBytes),
-		stale: make(chan uint64, 1), closing: make(chan struct{}), done: make(chan struct{}),
+		stale: make(chan uint64, 1), closing: make(chan struct{}),
+		done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if err := s.open(cfg); err != nil {
 		if s.log != nil {
@@ -181,18 +186,35 @@ func (s *Shard) installed(r installedRow) error {
 }
 
 // Close stops the replica. Entries on their way are waited for; what could not
-// be answered is ErrOutcomeUnknown. It returns when all goroutines have ended.
+// be answered is ErrOutcomeUnknown. It returns when all goroutines have ended; an error
+// says that a store call hangs and was left behind. Until that call has returned, the
+// replica is neither started anew nor destroyed: it could change what is the next one's.
 func (s *Shard) Close() error {
 	s.closer.Do(func() { close(s.closing) })
 	<-s.done
-	s.node.mu.Lock()
-	if s.node.shards[s.id] == s {
-		delete(s.node.shards, s.id)
-		s.node.logBytes.Add(-s.log.bytes())
+	if s.closeErr == nil {
+		s.leaver.Do(s.leave)
+	} else {
+		s.leaver.Do(func() {
+			go func() {
+				<-s.ended
+				s.leave()
+			}()
+		})
 	}
-	s.node.mu.Unlock()
 	return s.closeErr
 }
+
+// leave takes the replica off its node.
+func (s *Shard) leave() {
+	s.node.mu.Lock()
+	defer s.node.mu.Unlock()
+	delete(s.node.shards, s.id)
+	s.node.logBytes.Add(-s.log.bytes())
+}
+
+// Fail stops the replica for damage to its state that its owner has found.
+func (s *Shard) Fail(err error) { s.fault.set(fmt.Errorf("shard %d: %w", s.id, err)) }
 
 // Ready returns nil once this replica leads with its term open.
 func (s *Shard) Ready(ctx context.Context) error {

@@ -19,8 +19,9 @@ const snapshotID = "state"
 // snapshot: List answers with its applied row, so Raft starts behind it, and taking one
 // is a flush. What another replica sends arrives beside Raft, and here its ticket.
 type snapshots struct {
-	fsm  *fsm
-	pins *pins
+	fsm    *fsm
+	pins   *pins
+	behind func() bool // the state may lack a split that is in the log: see Shard.wholeLog
 
 	mu       sync.Mutex
 	received *sink // the newest that was not opened
@@ -69,6 +70,9 @@ func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, c r
 // Open returns a ticket that was received, once, or the state as it is now for a
 // replica that is too far behind. Its position may be past the one that List told.
 func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	if id == snapshotID && s.behind() {
+		return nil, nil, fmt.Errorf("shard %d: snapshot: what was in the log before the term is not applied yet", s.fsm.shard)
+	}
 	if id == snapshotID {
 		return s.openState()
 	}

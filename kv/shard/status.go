@@ -16,7 +16,9 @@ type Status struct {
 	Age time.Duration
 
 	Leading bool // this replica leads and its term is open
-	Term    uint64
+	// CaughtUp: it has had all that was acknowledged at some moment since its start.
+	CaughtUp bool
+	Term     uint64
 
 	Durable, Cut, Applied, Commit uint64
 	FirstLog, LastLog             uint64
@@ -53,11 +55,21 @@ func (s *Shard) Served() bool {
 	return leader != "" && (string(leader) != s.replica || s.proposer.openTerm.Load() != 0)
 }
 
+// CaughtUp reports whether this replica has had, since it was started, all that was
+// acknowledged at some moment since then: before, what it lacks is not known.
+func (s *Shard) CaughtUp() bool {
+	if !s.caughtUp.Load() && (s.proposer.openTerm.Load() != 0 || s.fsm.fresh.since.Load() != nil) {
+		s.caughtUp.Store(true)
+	}
+	return s.caughtUp.Load()
+}
+
 // Status returns the shard's state.
 func (s *Shard) Status() Status {
 	st := Status{
 		Shard: s.id, Replica: s.replica,
 		Leading:  s.proposer.openTerm.Load() != 0,
+		CaughtUp: s.CaughtUp(),
 		Term:     s.raft().CurrentTerm(),
 		Commit:   s.raft().CommitIndex(),
 		LogBytes: s.log.bytes(),

@@ -14,11 +14,6 @@ import (
 	"github.com/lianadb/liana/kv"
 )
 
-// stand makes a replica stand for election now, as a transfer of leadership does.
-func (s *Shard) stand() {
-	s.instance.Load().transport.elect()
-}
-
 // RULES 10 and beyond: a deposed leader that does not know it yet confirms nothing,
 // though a replica without a vote answers it and its lease has not run out.
 func TestRuleA7_ADeposedLeaderIsNotConfirmedByALearner(t *testing.T) {

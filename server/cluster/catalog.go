@@ -23,9 +23,11 @@ type catalogReplica struct {
 	mu      sync.Mutex
 	machine *catalog.Machine
 	raft    *shard.Shard
+	broken  error // why the replica that is here cannot run
 }
 
-// start starts the replica; see shard.ShardConfig.Join.
+// start starts the replica; see shard.ShardConfig.Join. One whose stored data is damaged
+// is set aside.
 func (c *catalogReplica) start(join bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,36 +35,75 @@ func (c *catalogReplica) start(join bool) error {
 		return nil
 	}
 	m, err := catalog.NewMachine(c.store)
-	if err != nil {
-		return err
+	var s *shard.Shard
+	if err == nil {
+		s, err = c.node.StartShard(shard.ShardConfig{ID: catalogShard, Machine: m, Join: join})
 	}
-	s, err := c.node.StartShard(shard.ShardConfig{ID: catalogShard, Machine: m, Join: join})
-	if err != nil {
-		return err
+	switch {
+	case err == nil:
+		c.machine, c.raft, c.broken = m, s, nil
+	case shard.Damaged(err):
+		c.broken = err
+		if !join {
+			return nil
+		}
 	}
-	c.machine, c.raft = m, s
-	return nil
+	return err
 }
 
 func (c *catalogReplica) stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.end()
+}
+
+// end is stop with c.mu held.
+func (c *catalogReplica) end() error {
 	if c.raft == nil {
 		return nil
 	}
 	err := c.raft.Close()
-	c.machine, c.raft = nil, nil
+	c.machine, c.raft, c.broken = nil, nil, err
 	return err
+}
+
+// destroy removes the replica for good if it is the one that is meant.
+func (c *catalogReplica) destroy(replica string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	have, err := c.node.ReplicaOf(catalogShard)
+	if err != nil || have != replica {
+		return err
+	}
+	if err := c.end(); err != nil {
+		return fmt.Errorf("catalog: stop the replica %s: %w", replica, err)
+	}
+	if err := c.node.DestroyReplica(catalogShard, catalog.Parts()); err != nil {
+		return err
+	}
+	c.broken = nil
+	return nil
+}
+
+// damaged tells that what the store holds of a span is damaged.
+func (c *catalogReplica) damaged(span kv.Span, err error) {
+	s, _ := c.group()
+	if s != nil && catalog.Parts().Data.Overlaps(span) && len(s.Members()) > 1 {
+		s.Fail(err)
+	}
 }
 
 // group returns the catalog's Raft group on this node.
 func (c *catalogReplica) group() (*shard.Shard, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.raft == nil {
-		return nil, &graph.MovedError{Shard: catalogShard}
+	switch {
+	case c.raft != nil:
+		return c.raft, nil
+	case c.broken != nil:
+		return nil, fmt.Errorf("catalog: %w: %w", shard.ErrFault, c.broken)
 	}
-	return c.raft, nil
+	return nil, &graph.MovedError{Shard: catalogShard}
 }
 
 // board shows what the replica applies; nil where there is none.

@@ -31,6 +31,7 @@ type leader struct {
 	begun   time.Time            // of leading
 	heard   map[string]time.Time // last report of each node
 	missed  map[string]time.Time // members that their nodes have not told of since
+	mending mending
 
 	mu   sync.Mutex
 	busy map[uint32]bool // shards whose change is under way
@@ -40,7 +41,7 @@ type leader struct {
 }
 
 func newLeader(m *Member) *leader {
-	return &leader{m: m, heard: map[string]time.Time{}, missed: map[string]time.Time{}, busy: map[uint32]bool{}, next: make(chan struct{}, 1)}
+	return &leader{m: m, heard: map[string]time.Time{}, missed: map[string]time.Time{}, mending: newMending(), busy: map[uint32]bool{}, next: make(chan struct{}, 1)}
 }
 
 func (l *leader) run(ctx context.Context) {
@@ -77,6 +78,7 @@ func (l *leader) leads() bool {
 		l.begun = time.Now()
 		clear(l.heard)
 		clear(l.missed)
+		l.mending = newMending()
 	}
 	l.leading = leading
 	return leading
@@ -97,7 +99,8 @@ func (l *leader) round(ctx context.Context) {
 	alive := func(node string) bool { return now.Sub(l.heard[node]) < aliveWithin }
 	seen := observe(reports)
 	sit := l.situation(mp, seen, now)
-	l.tell(l.remarks(mp, sit, now))
+	due, stopped := l.mending.look(reports, len(missed(mp, sit)), maxDead(mp, l.m.cfg.MaxDead), l.m.cfg.DeadAfter, now)
+	l.tell(append(l.remarks(mp, sit, now), stopped...))
 	if now.Sub(l.begun) > aliveWithin { // all that are up have been heard of
 		l.plan(ctx, mp, sit)
 		l.spread(ctx, mp, reports, seen, sit)
@@ -111,8 +114,10 @@ func (l *leader) round(ctx context.Context) {
 			l.splitOn(ctx, &s, seen)
 		}
 		c := next(view, wanted(&s), alive)
-		if m, ok := l.gone(view, reports, now); ok && view.quorumWithout(m.replica, alive) {
+		if m, ok := l.lost(view, reports, due, now); ok && view.quorumWithout(m.replica, alive) {
 			c = change{kind: removeOf, shard: s.ID, node: m.node, replica: m.replica}
+		} else if c.kind == addTo && failedOn(reports[c.node], s.ID) {
+			c.kind = wait // until it is destroyed
 		}
 		l.step(ctx, mp, &s, view, c)
 	}
@@ -123,13 +128,16 @@ func (l *leader) round(ctx context.Context) {
 // taken to be lost.
 const goneAfter = 10 * time.Second
 
-// gone returns a voter that its node, which answers, does not have: it was sent the
-// parent's state of after a split that it had not applied, and so has no replica of the
-// child. It is removed from the group; another one is made then.
-func (l *leader) gone(s seenShard, reports map[string]*peerv1.GetReplicasResponse, now time.Time) (member, bool) {
+// lost returns a member that is of no use any more: its node, which answers, does not have
+// it, or it has stopped there and is due. It is removed from the group; another one is made
+// then. A node does not have a replica of a child where it was sent the parent's state of
+// after a split that it had not applied.
+func (l *leader) lost(s seenShard, reports map[string]*peerv1.GetReplicasResponse, due map[string]bool, now time.Time) (member, bool) {
 	for _, m := range s.members {
-		rep := reports[m.node]
-		if rep == nil || !m.voter || slices.ContainsFunc(rep.GetReplicas(), func(r *peerv1.Replica) bool { return r.GetShard() == s.id }) {
+		if due[m.replica] {
+			return m, true
+		}
+		if rep := reports[m.node]; rep == nil || has(rep, s.id, m.replica) {
 			delete(l.missed, m.replica)
 			continue
 		}
@@ -170,7 +178,7 @@ func observe(reports map[string]*peerv1.GetReplicasResponse) map[uint32]seenShar
 			for _, m := range r.GetMembers() {
 				s.members = append(s.members, member{
 					replica: m.GetReplica(), node: shard.NodeOf(m.GetReplica()), voter: m.GetVoter(),
-					lag: lagOf(reports, r, m.GetReplica()),
+					lag: lagOf(reports, r, m.GetReplica()), failed: stops(reports, s.id, m.GetReplica()),
 				})
 			}
 			out[s.id] = s
@@ -287,12 +295,13 @@ func (c change) String() string {
 	return "wait"
 }
 
-// clean destroys replicas that are no members of their groups and wanted nowhere.
+// clean destroys replicas that are no members of their groups and wanted nowhere, or have
+// stopped.
 func (l *leader) clean(ctx context.Context, mp *catalog.Map, reports map[string]*peerv1.GetReplicasResponse, seen map[uint32]seenShard) {
 	for node, rep := range reports {
 		for _, r := range rep.GetReplicas() {
 			s, view := mp.Shard(r.GetShard()), seen[r.GetShard()]
-			if s == nil || view.leader == "" || r.GetReplica() == "" || slices.Contains(wanted(s), node) ||
+			if s == nil || view.leader == "" || r.GetReplica() == "" || slices.Contains(wanted(s), node) && !r.GetFailed() ||
 				slices.ContainsFunc(view.members, func(m member) bool { return m.replica == r.GetReplica() }) || !l.take(s.ID) {
 				continue
 			}

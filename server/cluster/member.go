@@ -143,6 +143,9 @@ func (m *Member) StartCatalog(found *catalog.Map) error {
 	return nil
 }
 
+// Damaged tells that what the state store holds of a span is damaged.
+func (m *Member) Damaged(span kv.Span, err error) { m.replicas.catalog.damaged(span, err) }
+
 // Start begins to follow the map and to do what it wants of this node.
 func (m *Member) Start(shards Shards) {
 	m.replicas.shards = shards

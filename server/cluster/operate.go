@@ -229,6 +229,10 @@ func inWord(id uint32, from, to, why string) string {
 }
 
 // report is what this node tells of its replicas.
-func (m *Member) report() *peerv1.GetReplicasResponse {
-	return &peerv1.GetReplicasResponse{NodeId: m.cfg.Self.ID, Replicas: m.replicas.report(), MapVersion: m.Map().Version, Remarks: m.lead.remarked()}
+func (m *Member) report() (*peerv1.GetReplicasResponse, error) {
+	replicas, err := m.replicas.report()
+	if err != nil {
+		return nil, err
+	}
+	return &peerv1.GetReplicasResponse{NodeId: m.cfg.Self.ID, Replicas: replicas, MapVersion: m.Map().Version, Remarks: m.lead.remarked()}, nil
 }

@@ -15,6 +15,7 @@ type member struct {
 	replica, node string
 	voter         bool
 	lag           uint64 // entries that the leader has and it has not
+	failed        bool   // it has stopped on its node
 }
 
 // seenShard is a shard as its leader shows it.
@@ -70,7 +71,7 @@ func (s seenShard) addMissing(want []string, alive func(string) bool) (change, b
 		case ok && m.voter:
 		case !alive(node):
 			waiting = true // its turn comes when it is back, or it is replaced
-		case ok && m.lag <= promoteLag:
+		case ok && m.lag <= promoteLag && !m.failed:
 			return change{kind: promote, shard: s.id, node: node, replica: m.replica}, true
 		case ok:
 			return change{kind: wait, shard: s.id, node: node, replica: m.replica}, true
@@ -102,7 +103,7 @@ func (s seenShard) removeSurplus(want []string, alive func(string) bool) change 
 	m := surplus[0]
 	if m.node == s.leader {
 		for _, to := range s.members {
-			if to.voter && to.node != s.leader && slices.Contains(want, to.node) && alive(to.node) {
+			if to.voter && to.node != s.leader && slices.Contains(want, to.node) && alive(to.node) && !to.failed {
 				return change{kind: handOver, shard: s.id, node: to.node, replica: to.replica}
 			}
 		}
@@ -118,7 +119,7 @@ func (s seenShard) reluctance(m member, alive func(string) bool) int {
 	switch {
 	case !m.voter:
 		return 0
-	case !alive(m.node):
+	case !alive(m.node) || m.failed:
 		return 1
 	case m.node != s.leader:
 		return 2
@@ -151,7 +152,7 @@ func (s seenShard) quorumWithout(replica string, alive func(string) bool) bool {
 			continue
 		}
 		voters++
-		if alive(m.node) {
+		if alive(m.node) && !m.failed {
 			answer++
 		}
 	}

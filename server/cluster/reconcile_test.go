@@ -15,6 +15,10 @@ func TestNextChange(t *testing.T) {
 		return func(n string) bool { return !slices.Contains(dead, n) }
 	}
 	behind := member{replica: "c-1", node: "c", lag: promoteLag + 1}
+	failed := func(m member) member {
+		m.failed = true
+		return m
+	}
 	caughtUp := member{replica: "c-1", node: "c", lag: promoteLag}
 	for _, c := range []struct {
 		name    string
@@ -38,6 +42,10 @@ func TestNextChange(t *testing.T) {
 		{"to one that answers", "a", []member{voter("a"), voter("b"), voter("c"), voter("d")}, []string{"b", "c", "d"}, without("b"), handOver, "c"},
 		{"the dead first", "a", []member{voter("a"), voter("b"), voter("c"), voter("d")}, []string{"c", "d"}, without("b"), removeOf, "b"},
 		{"not at the price of the quorum", "b", []member{voter("a"), voter("b"), voter("c")}, []string{"b", "c"}, without("c"), stuck, "a"},
+		{"a learner that has stopped is not promoted", "a", []member{voter("a"), failed(caughtUp)}, []string{"a", "c"}, all, wait, "c"},
+		{"to one that has not stopped", "a", []member{voter("a"), failed(voter("b")), voter("c"), voter("d")}, []string{"b", "c", "d"}, all, handOver, "c"},
+		{"those that have stopped first", "a", []member{voter("a"), voter("b"), failed(voter("c")), voter("d")}, []string{"a", "d"}, all, removeOf, "c"},
+		{"not at the price of the quorum of those that have not stopped", "b", []member{voter("a"), voter("b"), failed(voter("c"))}, []string{"b", "c"}, all, stuck, "a"},
 		{"a learner goes at once", "a", []member{voter("a"), behind}, []string{"a"}, all, removeOf, "c"},
 		{"a learner beside a voter", "a", []member{voter("a"), voter("c"), {replica: "c-0", node: "c", lag: 9}}, []string{"a", "c"}, all, removeOf, "c"},
 	} {

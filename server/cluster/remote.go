@@ -47,7 +47,7 @@ func (r remote) own() bool { return r.node == r.m.cfg.Self.ID }
 
 func (r remote) report(ctx context.Context) (*peerv1.GetReplicasResponse, error) {
 	if r.own() {
-		return r.m.report(), nil
+		return r.m.report()
 	}
 	c, err := r.m.cfg.Pool.Client(r.node)
 	if err != nil {

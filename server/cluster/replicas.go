@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/lianadb/liana/graph"
 	"github.com/lianadb/liana/kv/shard"
@@ -13,7 +15,7 @@ import (
 // Shards are this node's replicas of the data shards. graph.Graph implements it.
 type Shards interface {
 	StartReplica(id uint32, join bool) error
-	StopReplica(id uint32) error
+	DestroyReplica(id uint32, replica string) error
 	Group(id uint32) (*shard.Shard, error)
 	Adopt(*graph.Schema)
 	Schema() *graph.Schema
@@ -56,23 +58,10 @@ func (r *replicas) start(id uint32, join bool) error {
 
 // destroy removes this node's replica of a shard if it is the one that is meant.
 func (r *replicas) destroy(id uint32, replica string) error {
-	g, err := r.group(id)
-	if err != nil {
-		return err
-	}
-	if g.Status().Replica != replica {
-		return nil // another one, made since
-	}
-	parts := g.Parts()
 	if id == catalogShard {
-		err = r.catalog.stop()
-	} else {
-		err = r.shards.StopReplica(id)
+		return r.catalog.destroy(replica)
 	}
-	if err != nil {
-		return fmt.Errorf("shard %d: stop the replica %s: %w", id, replica, err)
-	}
-	return r.node.DestroyReplica(id, parts)
+	return r.shards.DestroyReplica(id, replica)
 }
 
 // change makes one change of the members of a shard that this node leads.
@@ -95,18 +84,30 @@ func (r *replicas) change(ctx context.Context, req *peerv1.ChangeMembersRequest)
 }
 
 // report tells what this node's replicas are doing.
-func (r *replicas) report() []*peerv1.Replica {
+func (r *replicas) report() ([]*peerv1.Replica, error) {
+	ids, err := r.node.Replicas()
+	if err != nil {
+		return nil, err
+	}
 	var out []*peerv1.Replica
-	for _, id := range r.node.Replicas() {
+	for _, id := range ids {
 		rep := &peerv1.Replica{Shard: id}
-		if g, err := r.group(id); err != nil {
-			rep.Fault = err.Error()
+		g, err := r.group(id)
+		if err != nil {
+			rep.Replica, _ = r.node.ReplicaOf(id) // "" is told where it cannot be read
+			noteFault(rep, err)
+			rep.Failed = errors.Is(err, shard.ErrFault)
 		} else {
 			describe(rep, g)
 		}
 		out = append(out, rep)
 	}
-	return out
+	return out, nil
+}
+
+func noteFault(rep *peerv1.Replica, err error) {
+	rep.Fault, _, _ = strings.Cut(err.Error(), "\n") // a bug has its stack behind it
+	rep.Failed, rep.Damaged = true, shard.Damaged(err)
 }
 
 func describe(rep *peerv1.Replica, g *shard.Shard) {
@@ -115,7 +116,7 @@ func describe(rep *peerv1.Replica, g *shard.Shard) {
 	rep.LeaderNode, _ = g.Leader()
 	switch {
 	case st.Fault != nil:
-		rep.Fault = st.Fault.Error()
+		noteFault(rep, st.Fault)
 	case st.Sick != "":
 		rep.Fault = "the disk is sick: " + st.Sick
 	}

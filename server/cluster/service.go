@@ -84,5 +84,9 @@ func (s *service) SplitShard(ctx context.Context, req *peerv1.SplitShardRequest)
 }
 
 func (s *service) GetReplicas(context.Context, *peerv1.GetReplicasRequest) (*peerv1.GetReplicasResponse, error) {
-	return s.m.report(), nil
+	rep, err := s.m.report()
+	if err != nil {
+		return nil, peer.StatusOf(err)
+	}
+	return rep, nil
 }

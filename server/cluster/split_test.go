@@ -8,9 +8,10 @@ import (
 	peerv1 "github.com/lianadb/liana/proto/peer/v1"
 )
 
-// A voter is taken for lost when its node answers without it for long, and not while the
-// node is silent, tells of it, or has only just begun not to.
-func TestAVoterThatItsNodeDoesNotHaveIsGone(t *testing.T) {
+// A member is taken for lost when its node answers without it for long, and not while the
+// node is silent, tells of it, or has only just begun not to. A learner that its node does
+// not have would be waited for without end.
+func TestAMemberThatItsNodeDoesNotHaveIsLost(t *testing.T) {
 	tells := func(shards ...uint32) *peerv1.GetReplicasResponse {
 		r := &peerv1.GetReplicasResponse{}
 		for _, id := range shards {
@@ -18,8 +19,10 @@ func TestAVoterThatItsNodeDoesNotHaveIsGone(t *testing.T) {
 		}
 		return r
 	}
-	s := seenShard{id: 7, leader: "a", members: []member{voter("a"), voter("b"), voter("c")}}
 	begun := time.Now()
+	learner := voter("c")
+	learner.voter = false
+	another := &peerv1.GetReplicasResponse{Replicas: []*peerv1.Replica{{Shard: 7, Replica: "c-9"}}}
 	for _, c := range []struct {
 		name        string
 		early, late *peerv1.GetReplicasResponse
@@ -31,15 +34,19 @@ func TestAVoterThatItsNodeDoesNotHaveIsGone(t *testing.T) {
 		{"it came late", tells(1), tells(1, 7), false},
 		{"it never came", tells(1), tells(1), true},
 		{"it has vanished just now", tells(1, 7), tells(1), false},
+		{"the node has another one", another, another, true},
 	} {
-		l := newLeader(nil)
-		reports := map[string]*peerv1.GetReplicasResponse{"a": tells(7), "b": tells(7), "c": c.early}
-		if _, gone := l.gone(s, reports, begun); gone {
-			t.Errorf("%s: gone at first sight", c.name)
-		}
-		reports["c"] = c.late
-		if m, gone := l.gone(s, reports, begun.Add(goneAfter+time.Second)); gone != c.gone || gone && m.node != "c" {
-			t.Errorf("%s: %v, %v", c.name, m, gone)
+		for _, third := range []member{voter("c"), learner} {
+			s := seenShard{id: 7, leader: "a", members: []member{voter("a"), voter("b"), third}}
+			l := newLeader(nil)
+			reports := map[string]*peerv1.GetReplicasResponse{"a": tells(7), "b": tells(7), "c": c.early}
+			if _, gone := l.lost(s, reports, nil, begun); gone {
+				t.Errorf("%s: lost at first sight", c.name)
+			}
+			reports["c"] = c.late
+			if m, gone := l.lost(s, reports, nil, begun.Add(goneAfter+time.Second)); gone != c.gone || gone && m.node != "c" {
+				t.Errorf("%s, voter %v: %v, %v", c.name, third.voter, m, gone)
+			}
 		}
 	}
 }

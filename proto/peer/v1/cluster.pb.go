@@ -928,16 +928,20 @@ func (x *GetReplicasResponse) GetRemarks() []string {
 }
 
 type Replica struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	Replica       string                 `protobuf:"bytes,2,opt,name=replica,proto3" json:"replica,omitempty"`
-	Leader        bool                   `protobuf:"varint,3,opt,name=leader,proto3" json:"leader,omitempty"`
-	LeaderNode    string                 `protobuf:"bytes,4,opt,name=leader_node,json=leaderNode,proto3" json:"leader_node,omitempty"`
-	Applied       uint64                 `protobuf:"varint,5,opt,name=applied,proto3" json:"applied,omitempty"`
-	Term          uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
-	Fault         string                 `protobuf:"bytes,7,opt,name=fault,proto3" json:"fault,omitempty"`
-	Members       []*Member              `protobuf:"bytes,8,rep,name=members,proto3" json:"members,omitempty"`
-	DiskBytes     uint64                 `protobuf:"varint,9,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Shard      uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	Replica    string                 `protobuf:"bytes,2,opt,name=replica,proto3" json:"replica,omitempty"`
+	Leader     bool                   `protobuf:"varint,3,opt,name=leader,proto3" json:"leader,omitempty"`
+	LeaderNode string                 `protobuf:"bytes,4,opt,name=leader_node,json=leaderNode,proto3" json:"leader_node,omitempty"`
+	Applied    uint64                 `protobuf:"varint,5,opt,name=applied,proto3" json:"applied,omitempty"`
+	Term       uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
+	Fault      string                 `protobuf:"bytes,7,opt,name=fault,proto3" json:"fault,omitempty"`
+	Members    []*Member              `protobuf:"bytes,8,rep,name=members,proto3" json:"members,omitempty"`
+	DiskBytes  uint64                 `protobuf:"varint,9,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
+	// It has stopped here: the fault says why.
+	Failed bool `protobuf:"varint,10,opt,name=failed,proto3" json:"failed,omitempty"`
+	// What it has stored is damaged: it is of no use any more.
+	Damaged       bool `protobuf:"varint,11,opt,name=damaged,proto3" json:"damaged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1033,6 +1037,20 @@ func (x *Replica) GetDiskBytes() uint64 {
 		return x.DiskBytes
 	}
 	return 0
+}
+
+func (x *Replica) GetFailed() bool {
+	if x != nil {
+		return x.Failed
+	}
+	return false
+}
+
+func (x *Replica) GetDamaged() bool {
+	if x != nil {
+		return x.Damaged
+	}
+	return false
 }
 
 type Member struct {
@@ -1149,7 +1167,7 @@ const file_peer_v1_cluster_proto_rawDesc = "" +
 	"\vmap_version\x18\x03 \x01(\x04R\n" +
 	"mapVersion\x12&\n" +
 	"\x0fdisk_free_bytes\x18\x04 \x01(\x04R\rdiskFreeBytes\x12\x18\n" +
-	"\aremarks\x18\x05 \x03(\tR\aremarks\"\x80\x02\n" +
+	"\aremarks\x18\x05 \x03(\tR\aremarks\"\xb2\x02\n" +
 	"\aReplica\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\tR\areplica\x12\x16\n" +
@@ -1161,7 +1179,10 @@ const file_peer_v1_cluster_proto_rawDesc = "" +
 	"\x05fault\x18\a \x01(\tR\x05fault\x12)\n" +
 	"\amembers\x18\b \x03(\v2\x0f.peer.v1.MemberR\amembers\x12\x1d\n" +
 	"\n" +
-	"disk_bytes\x18\t \x01(\x04R\tdiskBytes\"8\n" +
+	"disk_bytes\x18\t \x01(\x04R\tdiskBytes\x12\x16\n" +
+	"\x06failed\x18\n" +
+	" \x01(\bR\x06failed\x12\x18\n" +
+	"\adamaged\x18\v \x01(\bR\adamaged\"8\n" +
 	"\x06Member\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\tR\areplica\x12\x14\n" +
 	"\x05voter\x18\x02 \x01(\bR\x05voter2\xc6\x04\n" +
