@@ -244,12 +244,17 @@ func (l *ledger) run(t *testing.T, f *fleet, rng *rand.Rand, stop <-chan struct{
 	}
 }
 
-// until repeats a call at any node until it succeeds.
+// until repeats a call at any node until it succeeds. rng may be nil.
 func until(t *testing.T, f *fleet, rng *rand.Rand, call func(context.Context, *daemon) error) {
 	var err error
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for turn, end := 0, time.Now().Add(2*time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		turn++
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-		err = call(ctx, f.node(rng.Intn(len(f.places))))
+		at := turn % len(f.places)
+		if rng != nil {
+			at = rng.Intn(len(f.places))
+		}
+		err = call(ctx, f.node(at))
 		cancel()
 		if err == nil {
 			return

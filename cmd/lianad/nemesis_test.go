@@ -49,9 +49,14 @@ func kill(f *fleet, rng *rand.Rand) {
 
 // pause has a node stand still.
 func pause(f *fleet, rng *rand.Rand) {
-	d := f.node(rng.Intn(len(f.places)))
+	f.pauseFor(rng.Intn(len(f.places)), rng, 300, 2800)
+}
+
+// pauseFor has a node stand still for some milliseconds.
+func (f *fleet) pauseFor(i int, rng *rand.Rand, least, most int) {
+	d := f.node(i)
 	d.signal(syscall.SIGSTOP)
-	some(rng, 300, 2800)
+	some(rng, least, most)
 	d.signal(syscall.SIGCONT)
 }
 
