@@ -406,7 +406,7 @@ func (m *Machine) outboxRowsTo(t *testing.T, to uint32) [][]byte {
 	v, err := m.acquire()
 	must(t, err)
 	defer v.release()
-	rows, _, err := v.outboxRows(to, m.stream(to).last, 1<<62)
+	rows, _, err := v.outboxRows(to, m.stream(to).last, 1<<62, deliveryBytes)
 	must(t, err)
 	return rows
 }

@@ -199,7 +199,7 @@ func (f *fleet) applied() map[uint32]uint64 {
 func TestCase39_ANodeIsReadyWhenItHasTheData(t *testing.T) {
 	likes := uint64(1_000)
 	if os.Getenv("LIANA_LONG") != "" {
-		likes = 100_000
+		likes = 20_000
 	}
 	f := newTrio(t)
 	edges := func(i uint64) *pb.Edge { return bigLike(i+1, i%50+1) }
@@ -214,7 +214,7 @@ func TestCase39_ANodeIsReadyWhenItHasTheData(t *testing.T) {
 	least := f.applied()
 	f.places = all
 	for _, other := range rest { // what it missed comes slowly
-		f.board.set(other.name, p.name, wire{rate: 250_000})
+		f.board.set(other.name, p.name, wire{rate: int(250 * likes)})
 	}
 	node := launchWith(t, f.board.env(p.name), startArgs(p.dir, "--peer-addr", p.peer)...)
 	l := newPoller(t, node)

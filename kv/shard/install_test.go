@@ -24,7 +24,8 @@ func copyOf(t *testing.T, from *fsm, to *fsm, change func([]byte) []byte) error 
 		t.Fatal(err)
 	}
 	defer r.Close()
-	a, b := newPipe(t)
+	near, b := newPipe(t)
+	a := newEager(near)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer a.Close()
@@ -51,6 +52,44 @@ func copyOf(t *testing.T, from *fsm, to *fsm, change func([]byte) []byte) error 
 		t.Fatalf("%+v, %v", got, err)
 	}
 	return to.Restore(in)
+}
+
+// eager lets its writer go on before what it wrote is read, as a socket does: who refuses
+// a state in its middle does not read the rest of it.
+type eager struct {
+	net.Conn
+	rest chan []byte
+	end  chan struct{}
+	once sync.Once
+}
+
+func newEager(c net.Conn) *eager {
+	e := &eager{Conn: c, rest: make(chan []byte, 64), end: make(chan struct{})}
+	go func() {
+		for {
+			select {
+			case b := <-e.rest:
+				_, _ = c.Write(b) // who is to read it may be gone
+			case <-e.end:
+				return
+			}
+		}
+	}()
+	return e
+}
+
+func (e *eager) Write(b []byte) (int, error) {
+	select {
+	case <-e.end:
+		return 0, net.ErrClosed
+	case e.rest <- bytes.Clone(b):
+		return len(b), nil
+	}
+}
+
+func (e *eager) Close() error {
+	e.once.Do(func() { close(e.end) })
+	return e.Conn.Close()
 }
 
 // changing changes the first block of rows.
