@@ -68,6 +68,7 @@ var errorRows = map[string]struct {
 	"kv/shard.ErrStopped":        {shard.ErrStopped, codes.Unavailable, "STOPPING", true},
 	"kv/shard.ErrFault":          {shard.ErrFault, codes.Unavailable, "SHARD_FAILED", true},
 	"kv/shard.ErrOutcomeUnknown": {shard.ErrOutcomeUnknown, codes.Unknown, "OUTCOME_UNKNOWN", false},
+	"kv/shard.ErrRuns":           {shard.ErrRuns, codes.Internal, "INTERNAL", false},
 	"kv/shard.ErrForeign":        {shard.ErrForeign, codes.Internal, "INTERNAL", false},
 	"kv/shard.ErrNoReplica":      {shard.ErrNoReplica, codes.Internal, "INTERNAL", false},
 	"kv/shard.ErrLagging":        {shard.ErrLagging, codes.Internal, "INTERNAL", false},
