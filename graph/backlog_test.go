@@ -60,13 +60,3 @@ func TestRuleB2_ABacklogIsKnownToWhoTakesOver(t *testing.T) {
 	eventually(t, "nothing is owed", func() bool { return owed() == 0 && g.Status()[0].OutboxPending == 0 })
 	must(t, add())
 }
-
-// eventually waits until it is so.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not so: %s", what)
-		}
-	}
-}
