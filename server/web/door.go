@@ -62,6 +62,7 @@ func New(cfg Config) (*Door, error) {
 		gateway.RegisterAdminHandlerClient(ctx, d.mux, pb.NewAdminClient(cfg.Conn)),
 		gateway.RegisterClusterHandlerClient(ctx, d.mux, pb.NewClusterClient(cfg.Conn)),
 		gateway.RegisterCacheHandlerClient(ctx, d.mux, pb.NewCacheClient(cfg.Conn)),
+		gateway.RegisterChangesHandlerClient(ctx, d.mux, pb.NewChangesClient(cfg.Conn)),
 	)
 }
 

@@ -19,7 +19,7 @@ import (
 func files() []protoreflect.FileDescriptor {
 	return []protoreflect.FileDescriptor{
 		pb.File_liana_v1_graph_proto, pb.File_liana_v1_counters_proto, pb.File_liana_v1_admin_proto,
-		pb.File_liana_v1_cluster_proto, pb.File_liana_v1_cache_proto,
+		pb.File_liana_v1_cluster_proto, pb.File_liana_v1_cache_proto, pb.File_liana_v1_changes_proto,
 	}
 }
 

@@ -7,6 +7,7 @@
 package lianav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -402,7 +403,7 @@ var File_liana_v1_changes_proto protoreflect.FileDescriptor
 
 const file_liana_v1_changes_proto_rawDesc = "" +
 	"\n" +
-	"\x16liana/v1/changes.proto\x12\bliana.v1\x1a\x17liana/v1/counters.proto\x1a\x14liana/v1/types.proto\"\x98\x02\n" +
+	"\x16liana/v1/changes.proto\x12\bliana.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17liana/v1/counters.proto\x1a\x14liana/v1/types.proto\"\x98\x02\n" +
 	"\fWatchRequest\x12!\n" +
 	"\fresume_token\x18\x01 \x01(\tR\vresumeToken\x12*\n" +
 	"\x05start\x18\x02 \x01(\x0e2\x14.liana.v1.WatchStartR\x05start\x12*\n" +
@@ -438,9 +439,9 @@ const file_liana_v1_changes_proto_rawDesc = "" +
 	"\x17WATCH_START_UNSPECIFIED\x10\x00\x12\a\n" +
 	"\x03NOW\x10\x01\x12\n" +
 	"\n" +
-	"\x06OLDEST\x10\x022E\n" +
-	"\aChanges\x12:\n" +
-	"\x05Watch\x12\x16.liana.v1.WatchRequest\x1a\x17.liana.v1.WatchResponse0\x01B1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
+	"\x06OLDEST\x10\x022`\n" +
+	"\aChanges\x12U\n" +
+	"\x05Watch\x12\x16.liana.v1.WatchRequest\x1a\x17.liana.v1.WatchResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/changes:watch0\x01B1Z/github.com/lianadb/liana/proto/liana/v1;lianav1b\x06proto3"
 
 var (
 	file_liana_v1_changes_proto_rawDescOnce sync.Once
