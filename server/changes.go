@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -161,7 +162,9 @@ func (n names) change(c *graph.Change) (*pb.Change, error) {
 
 func (n names) encodeCounter(c graph.CounterRef) *pb.CounterRef {
 	if c.Key != "" {
-		return &pb.CounterRef{Key: c.Key}
+		// The Redis-protocol port takes keys that are no text, and a message with one cannot be
+		// sent: it would end every watch that comes to it.
+		return &pb.CounterRef{Key: strings.ToValidUTF8(c.Key, "\uFFFD")}
 	}
 	out := &pb.CounterRef{Vertex: &pb.Vertex{Type: n.VertexTypeName(c.Vertex.Type), Id: c.Vertex.ID}}
 	if def, ok := n.MetricByID(c.Vertex.Type, c.Metric); ok {

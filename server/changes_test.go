@@ -7,10 +7,13 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/lianadb/liana/graph"
 	pb "github.com/lianadb/liana/proto/liana/v1"
 )
 
@@ -196,5 +199,18 @@ func TestBadWatchesNameTheirField(t *testing.T) {
 	}
 	if m, err := s.Recv(); err != nil || m.ResumeToken != "here" {
 		t.Error(fmt.Sprint(m), err)
+	}
+}
+
+// A key that is no text, as the Redis-protocol port takes it, must not end every watch.
+func TestWatchSendsKeysThatAreNoText(t *testing.T) {
+	for _, key := range []string{"\xff\x00", "plain", "\u00e9"} {
+		ref := names{graph.DefaultSchema()}.encodeCounter(graph.CounterRef{Key: key})
+		if _, err := proto.Marshal(ref); err != nil {
+			t.Errorf("key %q: %v", key, err)
+		}
+		if utf8.ValidString(key) != (ref.Key == key) {
+			t.Errorf("key %q became %q", key, ref.Key)
+		}
 	}
 }
