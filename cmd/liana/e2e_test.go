@@ -70,7 +70,8 @@ const startLimit = 30 * time.Second
 
 func (s *realServer) start() {
 	s.t.Helper()
-	s.command = exec.Command(s.binary, "start", "--data-dir", s.dir, "--grpc-addr", s.addr, "--http-addr", "127.0.0.1:0")
+	s.command = exec.Command(s.binary, "start", "--data-dir", s.dir, "--grpc-addr", s.addr,
+		"--http-addr", "127.0.0.1:0", "--resp-addr", "127.0.0.1:0", "--peer-addr", "127.0.0.1:0")
 	var log bytes.Buffer
 	s.command.Stderr = &log
 	stdout, err := s.command.StdoutPipe()
