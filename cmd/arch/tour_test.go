@@ -124,7 +124,7 @@ func takeTour(ctx context.Context, t *testing.T, file string, atTop bool, steps 
 		dir = root
 	}
 	for _, s := range steps {
-		if program, _, _ := strings.Cut(s.command, " "); program != "go" && !strings.HasPrefix(program, "bin/") {
+		if program, _, _ := strings.Cut(strings.TrimPrefix(s.command, "until "), " "); program != "go" && !strings.HasPrefix(program, "bin/") {
 			if _, err := exec.LookPath(program); err != nil && regexp.MustCompile(`^\w+$`).MatchString(program) {
 				t.Logf("%s:%d: left out: there is no %s here; .ci/deps says how to install it", file, s.line, program)
 				continue
