@@ -22,7 +22,7 @@ import (
 func TestItServesStopsAndServesAgain(t *testing.T) {
 	dir, ctx := filepath.Join(t.TempDir(), "data"), testCtx(t)
 	d := startDaemon(t, dir)
-	if d.ready["data-dir"] != dir || d.ready["shards"] != "4" || d.ready["resp"] != "off" || !strings.HasPrefix(d.ready["peer"], "127.0.0.1:") || d.ready["pid"] != pidText(d.process) {
+	if d.ready["data-dir"] != dir || d.ready["shards"] != "4" || !strings.HasPrefix(d.ready["resp"], "127.0.0.1:") || !strings.HasPrefix(d.ready["peer"], "127.0.0.1:") || d.ready["pid"] != pidText(d.process) {
 		t.Errorf("ready line %v", d.ready)
 	}
 	for i := range uint64(20) {
