@@ -136,7 +136,7 @@ func TestBuffersOfAllConnectionsAreBounded(t *testing.T) {
 }
 
 func TestIdleConnections(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.IdleTimeout = 300 * time.Millisecond })
+	r := newRig(t, func(c *Config) { c.IdleTimeout = 600 * time.Millisecond })
 	busy, still, slow := r.dial(), r.dial(), r.dial()
 	done := make(chan struct{})
 	go func() { // a byte now and then is no command
