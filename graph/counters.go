@@ -7,7 +7,6 @@ import (
 
 	"github.com/lianadb/liana/kv"
 	"github.com/lianadb/liana/kv/counter"
-	"github.com/lianadb/liana/kv/shard"
 )
 
 // ErrIDTooOld: the request id tells its own time, which lies before the dedupe
@@ -44,19 +43,11 @@ func (g *Graph) IncrPart(ctx context.Context, ins []Increment, ordinals []uint32
 	parts := g.splitIncrements(ins, ordinals, requestID)
 	for i := range parts {
 		p := &parts[i]
-		s, err := g.running(p.shard)
-		if err == nil {
-			p.p, err = s.ProposeAsync(p.cmd.encode(), shard.Client)
-		}
-		p.err = g.moved(p.shard, err)
+		p.propose(g, p.cmd.encode)
 	}
 	for i := range parts {
 		p := &parts[i]
-		var res any
-		if p.err == nil {
-			res, p.err = p.p.Wait(ctx)
-			p.err = g.moved(p.shard, p.err)
-		}
+		res := p.wait(ctx, g)
 		for j, o := range p.pick {
 			if p.err != nil {
 				results[o] = IncrResult{Err: p.err}
@@ -75,11 +66,8 @@ func (g *Graph) IncrPart(ctx context.Context, ins []Increment, ordinals []uint32
 }
 
 type incrementPart struct {
-	shard uint32
-	pick  []int // indexes of its increments
-	cmd   increments
-	p     *shard.Proposal
-	err   error
+	part
+	cmd increments
 }
 
 func (g *Graph) splitIncrements(ins []Increment, ordinals []uint32, requestID string) []incrementPart {
@@ -88,7 +76,7 @@ func (g *Graph) splitIncrements(ins []Increment, ordinals []uint32, requestID st
 	for i := range ins {
 		own := g.shardOf(ins[i].Counter.Slot())
 		if index[own] == 0 {
-			parts = append(parts, incrementPart{shard: own, cmd: increments{requestID: requestID}})
+			parts = append(parts, incrementPart{part: part{shard: own}, cmd: increments{requestID: requestID}})
 			index[own] = len(parts)
 		}
 		p := &parts[index[own]-1]

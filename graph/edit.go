@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/lianadb/liana/kv/counter"
-	"github.com/lianadb/liana/kv/shard"
 )
 
 // ErrOldProgram: a node of the cluster runs a program that could not read the log entry
@@ -123,19 +122,11 @@ func (g *Graph) EditCounters(ctx context.Context, es []CounterEdit) ([]EditResul
 	parts := g.splitEdits(es)
 	for i := range parts {
 		p := &parts[i]
-		s, err := g.running(p.shard)
-		if err == nil {
-			p.p, err = s.ProposeAsync(encodeEdits(es, p.pick), shard.Client)
-		}
-		p.err = g.moved(p.shard, err)
+		p.propose(g, func() []byte { return encodeEdits(es, p.pick) })
 	}
 	for i := range parts {
 		p := &parts[i]
-		var res any
-		if p.err == nil {
-			res, p.err = p.p.Wait(ctx)
-			p.err = g.moved(p.shard, p.err)
-		}
+		res := p.wait(ctx, g)
 		for j, at := range p.pick {
 			if p.err != nil {
 				results[at] = EditResult{Err: p.err}
@@ -157,22 +148,14 @@ func (g *Graph) editResult(id uint32, slot Slot, out counter.Edited) EditResult 
 	return EditResult{Edited: out, Pos: g.lastChange(id, slot)}
 }
 
-// editPart are the edits of one shard.
-type editPart struct {
-	shard uint32
-	pick  []int
-	p     *shard.Proposal
-	err   error
-}
-
-func (g *Graph) splitEdits(es []CounterEdit) []editPart {
-	var parts []editPart
+func (g *Graph) splitEdits(es []CounterEdit) []part {
+	var parts []part
 	for i := range es {
 		own := g.shardOf(es[i].Counter.Slot())
-		at := slices.IndexFunc(parts, func(p editPart) bool { return p.shard == own }) // they are few
+		at := slices.IndexFunc(parts, func(p part) bool { return p.shard == own }) // they are few
 		if at < 0 {
 			at = len(parts)
-			parts = append(parts, editPart{shard: own, pick: make([]int, 0, len(es)-i)})
+			parts = append(parts, part{shard: own, pick: make([]int, 0, len(es)-i)})
 		}
 		parts[at].pick = append(parts[at].pick, i)
 	}

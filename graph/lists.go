@@ -149,25 +149,7 @@ func (g *Graph) FindPeers(ctx context.Context, ro ReadOptions, lists []ListKey, 
 	if err := checkLookups(lists, peers); err != nil {
 		return "", err
 	}
-	r, err := g.newReading(ro, "")
-	if err != nil {
-		return "", err
-	}
-	defer r.close()
-	s := g.Schema()
-	for i, l := range lists {
-		if l, err = resolveList(s, l); err != nil {
-			return "", err
-		}
-		list, err := r.list(ctx, l)
-		if err != nil {
-			return "", err
-		}
-		if err := found[i].find(ctx, list, peers); err != nil {
-			return "", r.faultOf(err, l)
-		}
-	}
-	return r.out.Encode(), nil
+	return g.eachList(ctx, ro, lists, func(i int, list *edgelist.List) error { return found[i].find(ctx, list, peers) })
 }
 
 func checkLookups(lists []ListKey, peers []uint64) error {

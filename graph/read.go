@@ -318,6 +318,18 @@ func (g *Graph) CountEdges(ctx context.Context, ro ReadOptions, lists []ListKey,
 	if err := checkWindow(w); err != nil {
 		return "", err
 	}
+	return g.eachList(ctx, ro, lists, func(i int, list *edgelist.List) (err error) {
+		if w.IsAll() {
+			counts[i] = list.Count()
+			return nil
+		}
+		counts[i], err = list.CountWindow(w.Since, w.Until)
+		return err
+	})
+}
+
+// eachList has do read each of lists, and returns the token of what was seen.
+func (g *Graph) eachList(ctx context.Context, ro ReadOptions, lists []ListKey, do func(i int, list *edgelist.List) error) (string, error) {
 	r, err := g.newReading(ro, "")
 	if err != nil {
 		return "", err
@@ -332,9 +344,7 @@ func (g *Graph) CountEdges(ctx context.Context, ro ReadOptions, lists []ListKey,
 		if err != nil {
 			return "", err
 		}
-		if w.IsAll() {
-			counts[i] = list.Count()
-		} else if counts[i], err = list.CountWindow(w.Since, w.Until); err != nil {
+		if err := do(i, list); err != nil {
 			return "", r.faultOf(err, l)
 		}
 	}

@@ -53,12 +53,30 @@ type write struct {
 	waits map[[2]uint32]uint64
 }
 
-// part is one mutate command: some mutations of one source shard, in order.
+// part is one command: what of a batch goes to one shard, by its indexes, in order.
 type part struct {
 	shard uint32
 	pick  []int
 	p     *shard.Proposal
 	err   error
+}
+
+// propose hands the part's command to its shard.
+func (p *part) propose(g *Graph, command func() []byte) {
+	s, err := g.running(p.shard)
+	if err == nil {
+		p.p, err = s.ProposeAsync(command(), shard.Client)
+	}
+	p.err = g.moved(p.shard, err)
+}
+
+// wait returns the shard's answer, or sets err.
+func (p *part) wait(ctx context.Context, g *Graph) (res any) {
+	if p.err == nil {
+		res, p.err = p.p.Wait(ctx)
+		p.err = g.moved(p.shard, p.err)
+	}
+	return res
 }
 
 func newWrite(g *Graph, s *Schema, ms []Mutation, wait Wait) *write {
@@ -113,11 +131,7 @@ func (g *Graph) admit(w *write) error {
 func (w *write) propose() {
 	for i := range w.parts {
 		p := &w.parts[i]
-		s, err := w.g.running(p.shard)
-		if err == nil {
-			p.p, err = s.ProposeAsync(encodeMutate(w.ms, p.pick), shard.Client)
-		}
-		p.err = w.g.moved(p.shard, err)
+		p.propose(w.g, func() []byte { return encodeMutate(w.ms, p.pick) })
 	}
 }
 
@@ -125,11 +139,7 @@ func (w *write) propose() {
 func (w *write) collect(ctx context.Context) {
 	for i := range w.parts {
 		p := &w.parts[i]
-		var res any
-		if p.err == nil {
-			res, p.err = p.p.Wait(ctx)
-			p.err = w.g.moved(p.shard, p.err)
-		}
+		res := p.wait(ctx, w.g)
 		if p.err != nil {
 			out := Failed
 			if errors.Is(p.err, shard.ErrOutcomeUnknown) {
